@@ -1,8 +1,8 @@
-"""Named places where a broker under test dies at once, as by `kill -9`: for the crash tests alone.
+"""Crash points: named places where a broker under test dies at once, as by `kill -9`; for crash tests only.
 
-`RMQ_CRASH_POINT=name` or `name:count` in the environment, together with `RMQ_TEST_BUILD=1`, lets the process
-end when it comes to the place for the `count`-th time. Without the two this module is not even imported: a
-place is a function that is replaced at start, there are no calls in the broker's code.
+`RMQ_CRASH_POINT=name` or `name:count` in the environment, together with `RMQ_TEST_BUILD=1`, ends the process
+when it reaches the crash point for the `count`-th time. Without the two variables this module is not
+imported. A crash point is a function that is replaced at start: the broker's code has no calls for it.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _Reach = Callable[[], None]
 
 
 def install(environment: Mapping[str, str]) -> None:
-    """Set the point that the environment names. Raises SettingsError for one that does not exist."""
+    """Set the crash point that the environment names. Raises SettingsError if there is no such point."""
     wanted = environment[VARIABLE]
     if environment.get(PERMISSION) != "1":
         log.warning("%s=%s is ignored: it is for tests, with %s=1", VARIABLE, wanted, PERMISSION)
         return
     name, _, count = wanted.partition(":")
     if name not in POINTS or not (count or "1").isdecimal():
-        reason = f"must be one of {', '.join(POINTS)}; with :2 behind it the second time counts"
+        reason = f"must be one of {', '.join(POINTS)}; append :2 to crash at the second time"
         raise SettingsError([Problem(ProblemKind.BAD_VALUE, VARIABLE, wanted, "environment", reason)])
     POINTS[name](_reach_on(int(count or "1")))
 
 
 def _reach_on(count: int) -> _Reach:
-    """A function that ends the process when it is called for the `count`-th time."""
+    """Return a function that ends the process when it is called for the `count`-th time."""
     calls = itertools.count(1)
 
     def reach() -> None:
@@ -93,7 +93,7 @@ def _with(function: _Function, reach: _Reach, is_before: bool) -> _Function:
 
 
 def _after_blank(reach: _Reach) -> None:
-    """The file is closed by its blank, the next one does not take messages yet."""
+    """After the blank that closes a file, before the next file takes messages."""
     blanks = []
     pack_blank: _Function = getattr(commit_log_module, "pack_blank")  # noqa: B009 (it is not exported)
     files_changed: _Function = CommitLog._files_changed
@@ -114,7 +114,7 @@ def _after_blank(reach: _Reach) -> None:
 
 
 def _around_rename(is_before: bool) -> Callable[[_Reach], None]:
-    """At the rename that puts a new file of the folder `config` in the old one's place."""
+    """At the rename that replaces a file of the folder `config` by a new one."""
 
     def replace_rename(reach: _Reach) -> None:
         rename = os.replace
@@ -156,4 +156,4 @@ POINTS: Final[Mapping[str, Callable[[_Reach], None]]] = {
     "config-rename.before": _around_rename(is_before=True),
     "config-rename.after": _around_rename(is_before=False),
 }
-"""What each name sets, given the function that ends the process."""
+"""By name, a function that sets the crash point, given the function that ends the process."""

@@ -1,4 +1,4 @@
-"""Nothing that is tested here needs the disk: a crash of the machine is played by changing files."""
+"""The tests need no real fsync: they simulate crashes of the machine by changing files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores are opened thousands of times, each time with a few files to be synced."""
+    """Tests open thousands of stores, each with a few files to sync."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)

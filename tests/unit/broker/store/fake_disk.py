@@ -1,4 +1,4 @@
-"""A file system that is as full as a test says."""
+"""A file system whose use a test sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCKS = 100_000
 
 
 class FakeDisk:
-    """Answers `statvfs`; `percent` of it are in use, and a tenth is kept for root beside."""
+    """Answers `statvfs`; `percent` of it is in use, and a tenth in addition is reserved for root."""
 
     def __init__(self, percent: float | Callable[[], float] = 10) -> None:
         self.percent = percent
@@ -32,7 +32,7 @@ class FakeDisk:
 
 
 class Health:
-    """What was said about accepting messages."""
+    """Records the causes of refusals."""
 
     def __init__(self) -> None:
         self.refusal: str | None = None

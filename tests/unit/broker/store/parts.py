@@ -1,4 +1,4 @@
-"""Parts of the store's tests: small stores, messages to put, and an independent look at what is on disk."""
+"""Parts of the store's tests: small stores, messages, and an independent reader of the files on disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BORN_HOST = pack_host("10.0.0.2", 4444)
 
 
 class Clock:
-    """Seconds since 1970; every look at it takes `step_ms`."""
+    """Seconds since 1970; each call advances it by `step_ms`."""
 
     def __init__(self, now_ms: int = START_MS, step_ms: int = 1) -> None:
         self.now_ms = now_ms
@@ -73,7 +73,7 @@ def hold_flushes(store: MessageStore) -> None:
 
 
 def opened(root: Path, *, clock: Clock | None = None, **sizes: Any) -> MessageStore:
-    """An open store. A machine may stop at any time: close it, or leave it to `close_all`."""
+    """An open store; close it, or leave that to `close_all`."""
     store = new_store(root, clock=clock, **sizes)
     store.open()
     return store
@@ -93,7 +93,7 @@ def put(
     tags: str = "",
     properties: bytes = b"",
 ) -> tuple[int, int]:
-    """Store a message; its physical offset and its queue offset."""
+    """Store a message; return its physical offset and its queue offset."""
     if tags:
         properties += b"TAGS\x01" + tags.encode() + b"\x02"
     placed = store.put(
@@ -111,7 +111,7 @@ def put(
 def put_batch(
     store: MessageStore, bodies: list[bytes], topic: str = "TopicA", queue_id: int = 0
 ) -> tuple[list[int], int]:
-    """Store a batch; the physical offsets, and the queue offset of the first."""
+    """Store a batch; return the physical offsets, and the queue offset of the first message."""
     count = len(bodies)
     messages = BatchMessages(range(count), bodies, [b"a\x01"] * count, b"b\x02", [0] * count)
     placed = store.put_batch(
@@ -125,14 +125,14 @@ def put_batch(
 
 
 def fill(store: MessageStore, messages: int, topics: int = 1, queues: int = 1, size: int = 50) -> None:
-    """Messages in turn for so many topics and queues; each body is different."""
+    """Store messages in turn in a number of topics and queues; each body is different."""
     for number in range(messages):
         body = (b"%06d " % number).ljust(size, b"x")
         put(store, body, f"Topic{number % topics}", number // topics % queues, tags=f"T{number % 3}")
 
 
 def queues_written(store: MessageStore, topic: str) -> list[int]:
-    """The ids of a topic's queues that have got a message."""
+    """The ids of a topic's queues with messages."""
     return sorted(number for number, queue in store.queues.of_topic(topic).items() if queue.max_offset)
 
 
@@ -159,7 +159,7 @@ def bodies(
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record as the reference codec sees it, with what its queue entry has to be."""
+    """A record as decoded by the reference codec, with its expected queue entry."""
 
     message: MessageExt
     raw: bytes
@@ -174,7 +174,7 @@ class Stored:
 
     @property
     def _code(self) -> int:
-        """The hash of the tags; of a message that waits when it is due, by Apache's first three levels."""
+        """The hash of the tags; for a delayed message when it is due, by Apache's first three levels."""
         message = self.message
         if message.topic == "SCHEDULE_TOPIC_XXXX":
             return message.store_timestamp + {"1": 1000, "2": 5000, "3": 10_000}[message.properties["DELAY"]]
@@ -182,7 +182,7 @@ class Stored:
 
 
 def records_on_disk(root: Path) -> Iterator[Stored]:
-    """The records of the commit log's files up to the first place without one, by the reference codec."""
+    """The records of the commit log's files up to the first invalid one, by the reference codec."""
     for path in sorted((root / "commitlog").iterdir()):
         data, position, start = path.read_bytes(), 0, int(path.name)
         while position < len(data):
@@ -212,7 +212,7 @@ def entries_on_disk(root: Path, topic: str, queue_id: int) -> dict[int, tuple[in
 
 
 def check_agreement(root: Path) -> int:
-    """Log and queues on disk say the same, no queue offset is used twice; the number of messages.
+    """Check that log and queues on disk agree, with no offset used twice; return the number of messages.
 
     For stores whose queues begin at 0 and have no gaps.
     """
@@ -240,7 +240,7 @@ def machine_crashed(root: Path) -> None:
 
 
 def stopped_cleanly(root: Path) -> None:
-    """Make a closed directory look as after a clean stop, as far as the mark of it goes."""
+    """Make a closed directory look cleanly stopped, by its `abort` file."""
     (root / "abort").unlink()
 
 
@@ -272,7 +272,7 @@ def overwrite(path: Path, position: int, content: bytes) -> None:
 
 
 def content_of(root: Path) -> dict[str, bytes]:
-    """Every file below a directory, by its path in it."""
+    """The content of each file below a directory, by relative path."""
     return {
         str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()
     }

@@ -1,4 +1,4 @@
-"""Every small file of a store missing, empty, cut off or garbled, after each kind of stop.
+"""Each small file of a store missing, empty, truncated or damaged, after each kind of stop.
 
 (Damage of the last record, byte by byte, and of the middle of the log: `test_recovery_damage.py`.)
 """
@@ -31,7 +31,7 @@ from tests.unit.broker.store.parts import (
 
 MESSAGES = 700
 KEPT_FILES = ("checkpoint", "rmq_checkpoint", "rmq_queues.json", "rmq_index.json", "rmq_boot_id", "lock")
-# Several index files; the same for every start, or the files have another size.
+# Several index files. All starts use these sizes, or the files would have a wrong size.
 SIZES: dict[str, Any] = {"maxIndexNum": 200}
 
 Damage = Callable[[Path], object]
@@ -54,7 +54,7 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Stores with several files of each kind, stopped cleanly once: `left` in the middle, and `stopped`."""
+    """Stores with several files of each kind: `left` in the middle of a run, and `stopped` cleanly."""
     roots = tmp_path_factory.mktemp("written")
     root = roots / "stopped"
     store = opened(root, **SIZES)
@@ -72,7 +72,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _copy(written: Path, tmp_path: Path, stop: Stop) -> Path:
-    """A store that stopped so."""
+    """A copy of the store that stopped in this way."""
     root = copy_of(written / ("stopped" if stop is stopped_cleanly else "left"), tmp_path / "store")
     stop(root)
     return root
@@ -86,7 +86,7 @@ def _fill(store: MessageStore, first: int, end: int) -> None:
 
 
 def check_whole(root: Path) -> None:
-    """All messages are there, new ones get the next offsets, all are found by key, and the next start finds
+    """All messages exist and are found by key, new ones get the next offsets, and the next start finds
     the same.
     """
     store = opened(root, **SIZES)
@@ -122,8 +122,10 @@ def _killed(root: Path) -> None:
 @pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", KEPT_FILES)
-def test_a_file_beside_the_log(written: Path, tmp_path: Path, name: str, damage: str, stop: Stop) -> None:
-    """Nothing of what these files say is needed: it makes a start quicker."""
+def test_small_files_are_not_needed(
+    written: Path, tmp_path: Path, name: str, damage: str, stop: Stop
+) -> None:
+    """The content of these files is not needed: it makes a start faster."""
     root = _copy(written, tmp_path, stop)
     DAMAGES[damage](root / name)
     check_whole(root)
@@ -131,7 +133,7 @@ def test_a_file_beside_the_log(written: Path, tmp_path: Path, name: str, damage:
 
 @pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
 @pytest.mark.parametrize("damage", [damage for damage in DAMAGES if damage != "missing"])
-def test_what_is_in_the_mark_of_a_running_broker_does_not_matter(
+def test_the_content_of_the_abort_file_does_not_matter(
     written: Path, tmp_path: Path, damage: str, stop: Stop
 ) -> None:
     root = _copy(written, tmp_path, stop)
@@ -143,8 +145,10 @@ def test_what_is_in_the_mark_of_a_running_broker_does_not_matter(
 @pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("index", [0, 1, -1])
-def test_an_index_file(written: Path, tmp_path: Path, index: int, damage: str, stop: Stop) -> None:
-    """It is built again from the log; where it is the last one, of messages since the mark was written."""
+def test_a_damaged_index_file_is_rebuilt(
+    written: Path, tmp_path: Path, index: int, damage: str, stop: Stop
+) -> None:
+    """It is rebuilt from the log; the last file from messages since the progress file was written."""
     root = _copy(written, tmp_path, stop)
     files = sorted((root / "index").iterdir())
     assert len(files) > 3
@@ -153,7 +157,7 @@ def test_an_index_file(written: Path, tmp_path: Path, index: int, damage: str, s
 
 
 @pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
-def test_all_of_them_missing(written: Path, tmp_path: Path, stop: Stop) -> None:
+def test_all_small_files_missing(written: Path, tmp_path: Path, stop: Stop) -> None:
     root = _copy(written, tmp_path, stop)
     for name in KEPT_FILES:
         (root / name).unlink()
@@ -162,16 +166,16 @@ def test_all_of_them_missing(written: Path, tmp_path: Path, stop: Stop) -> None:
 
 @pytest.mark.parametrize("offset", [0, 1, 1 << 40, -1])
 @pytest.mark.parametrize("stop", [_killed, machine_crashed])
-def test_a_checkpoint_of_other_offsets(written: Path, tmp_path: Path, offset: int, stop: Stop) -> None:
-    """A place where no record begins, or none at all, is no place to start at."""
+def test_a_fine_checkpoint_with_wrong_offsets(written: Path, tmp_path: Path, offset: int, stop: Stop) -> None:
+    """An offset where no record begins, or beyond the log, is not used."""
     root = _copy(written, tmp_path, stop)
     FineCheckpoint(offset, offset).save(root / "rmq_checkpoint", durable=False)
     check_whole(root)
 
 
 @pytest.mark.parametrize("change", [-1, 1, -PAGE_BYTES, PAGE_BYTES])
-def test_a_log_file_of_another_size(written: Path, tmp_path: Path, change: int) -> None:
-    """One between others is refused with what to do, and not touched."""
+def test_a_log_file_of_another_size_is_refused(written: Path, tmp_path: Path, change: int) -> None:
+    """A file between others is refused with advice, and not changed."""
     root = copy_of(written / "left", tmp_path / "store")
     file = log_file(root, 1)
     content = file.read_bytes()
@@ -184,7 +188,7 @@ def test_a_log_file_of_another_size(written: Path, tmp_path: Path, change: int) 
     check_whole(root)
 
 
-def test_marks_of_queues_that_say_nonsense(written: Path, tmp_path: Path) -> None:
+def test_a_queue_state_file_with_impossible_values(written: Path, tmp_path: Path) -> None:
     nonsense: list[object] = [{}, {"ends": 1}, [], "text", None]
     nonsense.append({"checkpoint": [], "ends": {"Topic0": {"x": 1}}, "deleted": {}})
     for number, content in enumerate(nonsense):

@@ -38,14 +38,14 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
     ("wanted_ms", "level"),
     [(0, 2), (1, 2), (1000, 2), (1001, 1), (5000, 1), (5001, 3), (60_000, 3), (60_001, 3)],
 )
-def test_the_shortest_that_is_long_enough(wanted_ms: int, level: int) -> None:
+def test_the_shortest_sufficient_delay(wanted_ms: int, level: int) -> None:
     assert DelayLevels.parse("5s 1s 1m").at_least(wanted_ms) == level
 
 
 @pytest.mark.parametrize(
     "text", ["", "  ", "1", "s", "1s5s", "1s,5s", "-1s", "1.5s", "1 s", "1S", "²s", "1w", "1s " * 1001]
 )
-def test_what_is_no_list_of_delays(text: str) -> None:
+def test_invalid_lists_of_delays(text: str) -> None:
     with pytest.raises(ValueError, match="level"):
         DelayLevels.parse(text)
     with pytest.raises(ValueError, match="messageDelayLevel"):

@@ -10,7 +10,7 @@ from rmq_broker.store.directory_lock import DirectoryLock
 from rmq_broker.store.errors import StoreDamaged
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_one_lock_at_a_time(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     with pytest.raises(StoreDamaged, match=str(tmp_path)):
         DirectoryLock(tmp_path)
@@ -18,7 +18,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     DirectoryLock(tmp_path).release()
 
 
-def test_a_folder_by_another_name_is_the_same(tmp_path: Path) -> None:
+def test_a_folder_by_another_name_is_the_same_folder(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "link").symlink_to("store")
     lock = DirectoryLock(tmp_path / "store")
@@ -36,8 +36,8 @@ def test_two_folders(tmp_path: Path) -> None:
         lock.release()
 
 
-def test_what_is_in_the_file_stays(tmp_path: Path) -> None:
-    """Apache's writes a word into it."""
+def test_the_content_of_the_lock_file_stays(tmp_path: Path) -> None:
+    """Apache's broker writes a word into it."""
     (tmp_path / "lock").write_bytes(b"lock")
     DirectoryLock(tmp_path).release()
     assert (tmp_path / "lock").read_bytes() == b"lock"

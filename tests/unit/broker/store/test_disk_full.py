@@ -1,4 +1,4 @@
-"""A full disk: what cannot be stored is refused as a whole, and all goes on when there is space again."""
+"""A full disk: messages are refused as a whole, and accepted again when there is space."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.is_full = False
-        self.left = 0  # calls that go well yet
+        self.left = 0  # calls that still succeed
         self._fallocate, self._pwrite = os.posix_fallocate, os.pwrite
 
     def fallocate(self, descriptor: int, offset: int, length: int) -> None:
@@ -64,7 +64,7 @@ def state(store: MessageStore) -> tuple[int, dict[tuple[str, int], int]]:
 
 
 def refused(store: MessageStore, attempt: Callable[[], object]) -> None:
-    """The attempt says what is wrong, and leaves everything as it was."""
+    """The attempt raises with the reason, and changes nothing."""
     before = state(store)
     failed = store.appender.puts_failed
     with pytest.raises(StoreUnavailable, match=r"no room .* on the disk of .*: .*No space left on device"):
@@ -84,8 +84,8 @@ def test_the_first_message_of_a_store(tmp_path: Path, disk: Disk) -> None:
     assert check_agreement(tmp_path) == 1
 
 
-def test_while_the_log_rolls(tmp_path: Path, disk: Disk) -> None:
-    """No blank is written before there is a next file, and none twice."""
+def test_a_disk_full_for_the_next_file(tmp_path: Path, disk: Disk) -> None:
+    """No blank is written before the next file exists, and none twice."""
     store = opened(tmp_path)
     first = b"x" * (LOG_FILE_BYTES - 400)
     put(store, first)
@@ -94,7 +94,7 @@ def test_while_the_log_rolls(tmp_path: Path, disk: Disk) -> None:
         refused(store, lambda: put(store, b"y" * 1000))
     assert len(list((tmp_path / "commitlog").iterdir())) == 1
     disk.left = 1
-    put(store, b"")  # what finds space without a new file is still taken
+    put(store, b"")  # an append that needs no new file still succeeds
     disk.is_full = False
     assert put(store, b"y" * 1000) == (LOG_FILE_BYTES, 2)
     assert bodies(store) == [first, b"", b"y" * 1000]
@@ -102,9 +102,9 @@ def test_while_the_log_rolls(tmp_path: Path, disk: Disk) -> None:
     assert check_agreement(tmp_path) == 3
 
 
-def test_while_the_blank_is_reserved(tmp_path: Path, disk: Disk) -> None:
+def test_a_disk_full_for_the_blank(tmp_path: Path, disk: Disk) -> None:
     store = opened(tmp_path)
-    put(store, b"x" * (16 * 1024 - 97))  # exactly what was reserved
+    put(store, b"x" * (16 * 1024 - 97))  # exactly the reserved bytes
     assert store.commit_log.files[0].reserved == store.commit_log.max_offset
     disk.is_full = True
     disk.left = 1  # for the next file
@@ -116,7 +116,7 @@ def test_while_the_blank_is_reserved(tmp_path: Path, disk: Disk) -> None:
 
 
 async def test_no_space_for_queue_entries(tmp_path: Path, disk: Disk) -> None:
-    """They stay in memory, messages are refused until there is space, and nothing is lost or doubled."""
+    """Entries stay in memory, messages are refused until there is space, and nothing is lost or repeated."""
     store = opened(tmp_path, flushIntervalCommitLog=2, flushIntervalConsumeQueue=2)
     fill(store, 290)
     disk.is_full = True
@@ -133,7 +133,7 @@ async def test_no_space_for_queue_entries(tmp_path: Path, disk: Disk) -> None:
 
 
 async def test_a_stop_without_space_for_queue_entries(tmp_path: Path, disk: Disk) -> None:
-    """It is no clean stop; the next start makes the entries again."""
+    """It is not a clean stop; the next start rebuilds the entries."""
     store = opened(tmp_path)
     fill(store, 290)
     disk.is_full = True
@@ -146,8 +146,8 @@ async def test_a_stop_without_space_for_queue_entries(tmp_path: Path, disk: Disk
 
 
 @pytest.mark.parametrize("calls", range(6))
-def test_stopped_while_full(tmp_path: Path, disk: Disk, calls: int) -> None:
-    """What was made in vain is no message to the next start."""
+def test_a_stop_while_the_disk_is_full(tmp_path: Path, disk: Disk, calls: int) -> None:
+    """The next start does not take a failed append for a message."""
     store = opened(tmp_path, log_file_bytes=1 << 20)
     fill(store, 290)
     disk.is_full, disk.left = True, calls
@@ -184,7 +184,7 @@ def test_other_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: 
     store.close()
 
 
-# --- a disk that is really full ---
+# --- a real full disk ---
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def disk_folder(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_small_disk_filled_to_the_brim(disk_folder: Path) -> None:
+def test_a_small_disk_filled_completely(disk_folder: Path) -> None:
     root = disk_folder / "store"
     ballast = disk_folder / "ballast"
     ballast.write_bytes(bytes(300_000))

@@ -28,7 +28,7 @@ Unpack = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The three directories, unpacked once; the timer wheel, 38 MB of zeros, is of no use here."""
+    """The three directories, unpacked once, without the timer wheel of 38 MB of zeros."""
     folder = tmp_path_factory.mktemp("golden")
     for name in NAMES:
         with tarfile.open(DATA / "store" / f"{name}.tar.xz") as archive:
@@ -47,7 +47,7 @@ def unpack(originals: Path, tmp_path: Path) -> Unpack:
 
 @cache
 def manifest(name: str) -> list[dict[str, Any]]:
-    """What the directory holds once it has been opened, in physical order."""
+    """The directory's messages once it has been opened, in physical order."""
     if name == "damaged":
         return manifest("killed")[:-1]
     with lzma.open(DATA / "store" / f"{name}.manifest.jsonl.xz", "rt", encoding="utf-8") as lines:
@@ -70,7 +70,7 @@ def queues_of(name: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
 
 
 def check_messages(store: MessageStore, name: str) -> None:
-    """Every message of the manifest can be got, and is what Apache's decoder says; there are no others."""
+    """The store holds exactly the manifest's messages, as Apache's decoder reads them."""
     for row in manifest(name):
         result = store.get(row["topic"], row["queueId"], row["queueOffset"], 1, None)
         assert (result.count, len(result.body)) == (1, row["size"])
@@ -103,7 +103,7 @@ def check_offsets(store: MessageStore, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_apache_wrote_is_read(name: str, unpack: Unpack) -> None:
+def test_stores_of_apache_are_read(name: str, unpack: Unpack) -> None:
     store = open_golden(unpack(name))
     assert store.commit_log.max_offset == summary(name)["commit_log_max_offset"]
     assert store.commit_log.min_offset == summary(name)["commit_log_min_offset"]
@@ -113,7 +113,7 @@ def test_what_apache_wrote_is_read(name: str, unpack: Unpack) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_queues_built_from_the_log_are_apaches(name: str, unpack: Unpack) -> None:
+def test_rebuilt_queues_equal_those_of_apache(name: str, unpack: Unpack) -> None:
     root = unpack(name)
     (root / "abort").touch()
     (root / "checkpoint").unlink()
@@ -127,7 +127,7 @@ def test_queues_built_from_the_log_are_apaches(name: str, unpack: Unpack) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_opening_again_finds_the_same(name: str, unpack: Unpack) -> None:
+def test_opening_again_gives_the_same_result(name: str, unpack: Unpack) -> None:
     root = unpack(name)
     open_golden(root).close()
     first = without_index(root)
@@ -138,11 +138,11 @@ def test_opening_again_finds_the_same(name: str, unpack: Unpack) -> None:
 
 
 def without_index(root: Path) -> dict[str, bytes]:
-    """What is built again in the background may be at any point."""
+    """The content without the index, which may be rebuilt in the background."""
     return {path: content for path, content in content_of(root).items() if not path.startswith("index/")}
 
 
-async def test_a_clean_directory_is_left_as_it_was(unpack: Unpack) -> None:
+async def test_a_clean_directory_is_not_changed(unpack: Unpack) -> None:
     root = unpack("clean")
     before = content_of(root)
     for _ in range(2):
@@ -176,7 +176,7 @@ def test_checkpoint(name: str, unpack: Unpack) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_going_on_where_apache_stopped(name: str, unpack: Unpack) -> None:
+def test_appends_continue_where_apache_stopped(name: str, unpack: Unpack) -> None:
     root = unpack(name)
     store = open_golden(root)
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues}

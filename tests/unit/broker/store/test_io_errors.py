@@ -1,4 +1,4 @@
-"""A disk that fails: what it could not take is not relied on, and what can be made again is made again.
+"""A disk that fails: unflushed data does not count as durable, and derived data is rebuilt.
 
 (A full disk: `test_disk_full.py`; the index: `index/test_message_index.py`; the log: `test_flush.py`.)
 """
@@ -24,7 +24,7 @@ MESSAGES = 200
 
 
 class Disk:
-    """Lets calls on files fail that have a text in their path."""
+    """Lets calls fail on files with a text in their path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number = errno.EIO
@@ -59,13 +59,13 @@ def started(root: Path) -> MessageStore:
 
 
 def check_whole(root: Path, messages: int) -> None:
-    """After a clean stop everything is there and agrees."""
+    """After a clean stop all messages exist, and log and queues agree."""
     assert check_agreement(root) == messages
     assert [finding for finding in verify(root).findings if finding.is_error] == []
 
 
-def lose_entries(root: Path, topic: str, kept: int) -> None:
-    """What the kernel could not write is gone from memory as well."""
+def drop_unflushed_entries(root: Path, topic: str, kept: int) -> None:
+    """Pages that the kernel could not write are dropped from memory, too."""
     (path,) = (root / "consumequeue" / topic / "0").iterdir()
     overwrite(path, kept * 20, bytes(path.stat().st_size - kept * 20))
 
@@ -77,7 +77,7 @@ def lose_entries(root: Path, topic: str, kept: int) -> None:
 async def test_entries_that_cannot_be_written_are_written_later(
     tmp_path: Path, disk: Disk, call: str
 ) -> None:
-    """They are in memory as long as that lasts: nothing is lost, but no more is taken either."""
+    """Entries stay in memory meanwhile: none is lost, but messages are refused."""
     disk.failing[call] = "consumequeue"
     store = started(tmp_path)
     fill(store, MESSAGES)
@@ -106,12 +106,12 @@ async def test_killed_while_entries_cannot_be_written(tmp_path: Path, disk: Disk
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
-async def test_entries_that_a_failed_flush_lost_are_made_again(
+async def test_entries_lost_by_a_failed_flush_are_rebuilt(
     tmp_path: Path, disk: Disk, is_stopped: bool
 ) -> None:
-    """Though the machine has not stopped, and newer messages are in other queues.
+    """Although the machine has not stopped, and newer messages are in other queues.
 
-    What was written and could not be flushed may be gone from the files: no offset is given twice for that.
+    Entries that were written but not flushed may be missing from the files: no offset is assigned twice.
     """
     store = started(tmp_path)
     fill(store, 20, topics=2)
@@ -128,7 +128,7 @@ async def test_entries_that_a_failed_flush_lost_are_made_again(
     else:
         await until(lambda: _written(tmp_path) <= _flushed(tmp_path))
         store.close()
-    lose_entries(tmp_path, "Topic0", 10)
+    drop_unflushed_entries(tmp_path, "Topic0", 10)
     store = opened(tmp_path)
     assert store.recovery is not None and store.recovery.stop is StopKind.PROCESS_KILLED
     assert put(store, b"next", "Topic0")[1] == 50
@@ -137,7 +137,7 @@ async def test_entries_that_a_failed_flush_lost_are_made_again(
     check_whole(tmp_path, 102)
 
 
-async def test_a_flush_that_found_no_space_is_not_tried_again(tmp_path: Path, disk: Disk) -> None:
+async def test_a_flush_that_failed_for_lack_of_space_is_final(tmp_path: Path, disk: Disk) -> None:
     """As on thin disks and NFS: the kernel drops the pages, and the next flush would succeed without them."""
     store = started(tmp_path)
     fill(store, 20)
@@ -150,7 +150,7 @@ async def test_a_flush_that_found_no_space_is_not_tried_again(tmp_path: Path, di
     disk.failing.clear()
     await store.stop()
     assert _written(tmp_path) == _flushed(tmp_path) == flushed
-    lose_entries(tmp_path, "Topic0", 20)
+    drop_unflushed_entries(tmp_path, "Topic0", 20)
     store = opened(tmp_path)
     assert put(store, b"next", "Topic0")[1] == 21
     await store.stop()
@@ -170,12 +170,12 @@ def test_written_is_lowered_to_flushed(tmp_path: Path, caplog: pytest.LogCapture
     assert "remove it before the next start" in caplog.text
 
 
-# --- room ahead, and the checkpoints ---
+# --- preallocation and checkpoints ---
 
 
 @pytest.mark.parametrize("call", ["fsync", "pwrite", "posix_fallocate"])
-async def test_room_that_cannot_be_made_ahead(tmp_path: Path, disk: Disk, call: str) -> None:
-    """Nothing is refused for that while an append finds its own; no half made file stays."""
+async def test_a_failed_preallocation(tmp_path: Path, disk: Disk, call: str) -> None:
+    """Messages are accepted while an append can allocate itself; no incomplete file stays."""
     store = started(tmp_path)
     fill(store, 1)
     disk.failing[call] = "commitlog/0"
@@ -199,7 +199,7 @@ async def test_room_that_cannot_be_made_ahead(tmp_path: Path, disk: Disk, call: 
 async def test_checkpoints_that_cannot_be_written(
     tmp_path: Path, disk: Disk, call: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They only make a start quicker: messages are taken all the same, and the next one is written."""
+    """Checkpoints only make a start faster: messages are accepted, and the next checkpoint is written."""
     store = started(tmp_path)
     fill(store, 1)
     await until(lambda: _flushed(tmp_path) == store.max_phy_offset())

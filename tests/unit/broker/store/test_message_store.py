@@ -1,4 +1,4 @@
-"""The store as the broker sees it: its life, what it refuses, what it answers."""
+"""The message store: life cycle, refusals, look-ups."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_empty_batch_stores_nothing(tmp_path: Path) -> None:
     assert check_agreement(tmp_path) == 1
 
 
-def test_arrivals_are_told(tmp_path: Path) -> None:
+def test_arrival_listeners_are_called(tmp_path: Path) -> None:
     store = opened(tmp_path)
     arrived: list[tuple[str, int, int]] = []
 
@@ -121,7 +121,7 @@ def test_queues_without_messages(tmp_path: Path) -> None:
     store = opened(tmp_path)
     put(store, queue_id=3)
     put(store, queue_id=1)
-    store.queues.get_or_create("TopicA", 2)  # asked for by a consumer
+    store.queues.get_or_create("TopicA", 2)  # created by a consumer's request
     assert sorted(store.queues.of_topic("TopicA")) == [1, 2, 3]
     assert (store.min_offset("TopicA", 2), store.max_offset("TopicA", 2)) == (0, 0)
     assert (store.min_offset("Unknown", 0), store.max_offset("Unknown", 0)) == (0, 0)
@@ -170,7 +170,7 @@ def test_a_second_store_in_this_process_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StoreDamaged, match=r"is in use by another broker; give each .* storePathRootDir"):
             opened(tmp_path)
     put(store)
-    # Being refused did not take the lock from the first one, for other processes either.
+    # The refused store did not release the first store's lock, for other processes either.
     refused = subprocess.run(
         [sys.executable, "-c", LOCKER, str(tmp_path / "lock")], input=b"", capture_output=True, check=False
     )
@@ -181,7 +181,7 @@ def test_a_second_store_in_this_process_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_store_of_another_process_is_refused(tmp_path: Path) -> None:
-    """The lock is Apache's: the first byte of the file `lock`."""
+    """The lock is that of Apache's broker: the first byte of the file `lock`."""
     opened(tmp_path).close()
     with subprocess.Popen(
         [sys.executable, "-c", LOCKER, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -194,7 +194,7 @@ def test_a_store_of_another_process_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
 
 
-def test_a_store_that_cannot_be_opened_lets_go_of_everything(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_releases_everything(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 700, topics=3)
     store.close()
@@ -209,7 +209,7 @@ def test_a_store_that_cannot_be_opened_lets_go_of_everything(tmp_path: Path) -> 
     opened(tmp_path).close()
 
 
-def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+def test_a_closed_store_refuses_messages(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     with pytest.raises(StoreUnavailable, match="the store is closed"):
         put(store)
@@ -225,7 +225,7 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_closing_lets_go_of_everything(tmp_path: Path) -> None:
+def test_close_releases_everything(tmp_path: Path) -> None:
     files = open_files_of_process()
     store = opened(tmp_path)
     fill(store, 1000, topics=5, size=200)
@@ -246,19 +246,19 @@ async def test_a_clean_stop(tmp_path: Path) -> None:
     assert check_agreement(tmp_path) == 100
 
 
-async def test_stopping_what_was_never_opened(tmp_path: Path) -> None:
+async def test_stopping_a_store_that_was_never_opened(tmp_path: Path) -> None:
     await new_store(tmp_path / "a").stop()
     assert not (tmp_path / "a").exists()
 
 
-async def test_stopping_what_was_never_started(tmp_path: Path) -> None:
+async def test_stopping_a_store_that_was_never_started(tmp_path: Path) -> None:
     store = opened(tmp_path)
     put(store)
     await store.stop()
     assert not (tmp_path / "abort").exists()
 
 
-async def test_closing_ends_the_flushing(tmp_path: Path) -> None:
+async def test_close_ends_flushing(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.start()
     tasks = list(store._tasks)
@@ -268,7 +268,7 @@ async def test_closing_ends_the_flushing(tmp_path: Path) -> None:
     assert all(task.cancelled() for task in tasks)
 
 
-def test_settings_that_say_where(tmp_path: Path) -> None:
+def test_folders_of_the_settings(tmp_path: Path) -> None:
     store: MessageStore = new_store(tmp_path / "root", storePathCommitLog=str(tmp_path / "elsewhere/log"))
     store.open()
     put(store)

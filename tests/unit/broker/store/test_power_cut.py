@@ -1,4 +1,4 @@
-"""Power cuts: of what was not flushed, each page of each file got to the disk, or did not."""
+"""Power cuts: each unflushed page of each file may or may not have reached the disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write(store: MessageStore, chance: random.Random, messages: int) -> None:
 
 
 def cut_power(root: Path, flushed: dict[str, bytes], chance: random.Random) -> None:
-    """Make of a directory what a power cut may leave: every page as it was flushed, or as it was written."""
+    """Change a directory as a power cut may: each page is as flushed, or as written."""
     share_written = chance.choice((0.05, 0.5, 0.95))
     for folder in ("commitlog", "consumequeue"):
         for path in sorted((root / folder).rglob("*")):
@@ -54,7 +54,7 @@ def cut_power(root: Path, flushed: dict[str, bytes], chance: random.Random) -> N
             written = path.read_bytes()
             before = flushed.get(str(path.relative_to(root)))
             if before is None and chance.random() < 0.2 and folder == "consumequeue":
-                path.unlink()  # not even its name
+                path.unlink()  # without its name, too
                 continue
             pages = bytearray(before or bytes(len(written)))
             for page in range(0, len(written), PAGE_BYTES):
@@ -70,7 +70,7 @@ def appended(root: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_what_was_flushed_stays_and_the_rest_is_a_prefix(tmp_path: Path, seed: int) -> None:
+def test_flushed_messages_stay_and_the_rest_is_a_prefix(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     clock = Clock(step_ms=chance.choice((1, 40, 1000)))
     root = tmp_path / "store"
@@ -103,8 +103,8 @@ def test_what_was_flushed_stays_and_the_rest_is_a_prefix(tmp_path: Path, seed: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_power_cut_while_it_recovers(tmp_path: Path, seed: int) -> None:
-    """Recovery changes files, too, and nothing of that was flushed."""
+def test_a_power_cut_during_recovery(tmp_path: Path, seed: int) -> None:
+    """Recovery changes files, too, and none of that was flushed."""
     chance = random.Random(100 + seed)
     clock = Clock(step_ms=40)
     root = tmp_path / "store"
@@ -133,11 +133,11 @@ def test_a_power_cut_while_it_recovers(tmp_path: Path, seed: int) -> None:
     assert check_agreement(root) == len(found)
 
 
-# --- only what was flushed ---
+# --- flushed data alone ---
 
 
 class Watched:
-    """A store on a disk that keeps what was flushed, and nothing else."""
+    """A store on a disk that keeps flushed data alone."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -154,7 +154,7 @@ class Watched:
         return False
 
     def killed(self) -> MessageStore:
-        """Go on in the directory as it is now."""
+        """Continue in the directory in its present state."""
         before = copy_of(self.root, self.home / "before")
         self.store.close()
         for path in before.rglob("*"):
@@ -185,7 +185,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     machine.store.close()
 
 
-def test_what_was_flushed_is_there_and_what_was_not_is_not(watched: Watched) -> None:
+def test_exactly_the_flushed_messages_survive(watched: Watched) -> None:
     put(watched.store, b"flushed")
     watched.store._flusher.flush()
     put(watched.store, b"not flushed")
@@ -193,15 +193,15 @@ def test_what_was_flushed_is_there_and_what_was_not_is_not(watched: Watched) -> 
 
 
 def test_a_new_file_that_was_not_flushed_before_a_kill_is_flushed_after_it(watched: Watched) -> None:
-    """Its name, too: to the next process the file is not new any more."""
+    """And its name, too: the next process does not know that the file is new."""
     put(watched.store, b"flushed")
     store = watched.killed()
     store._flusher.flush()
     assert bodies(watched.power_lost()) == [b"flushed"]
 
 
-def test_offsets_of_cleaned_messages_are_not_given_again(watched: Watched) -> None:
-    """A log file goes when the entries of its messages are on the disk: nothing else tells of them then."""
+def test_offsets_of_deleted_messages_are_not_reused(watched: Watched) -> None:
+    """A log file is deleted once its messages' entries are flushed: nothing else holds their offsets then."""
     store = watched.store
     put(store, bytes(7900), "Quiet")
     put(store, bytes(1800), "Busy")
@@ -212,8 +212,8 @@ def test_offsets_of_cleaned_messages_are_not_given_again(watched: Watched) -> No
     assert watched.killed().max_offset("Quiet", 0) == 1
 
 
-def test_a_deletion_behind_the_end_that_a_power_cut_leaves(watched: Watched) -> None:
-    """The topic's new messages stand where old ones stood that are gone: they are none of those."""
+def test_a_topic_deleted_behind_the_end_that_a_power_cut_leaves(watched: Watched) -> None:
+    """The topic's new messages are at log offsets of lost ones: they do not count as deleted."""
     put(watched.store, b"flushed", "Other")
     watched.store._flusher.flush()
     put(watched.store, bytes(3000), "TopicA")

@@ -1,6 +1,6 @@
-"""Any order of puts, pulls, cleanings, deletions and stops of every kind, against lists in memory.
+"""Any order of puts, pulls, cleanings, deletions and stops of each kind, compared with lists in memory.
 
-Of a machine that loses its power only what was flushed is left for certain (`tests/support/power_loss.py`).
+After a power cut only flushed data certainly exists (`tests/support/power_loss.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUEUE_FILE_BYTES = 10 * 20
 topics = st.sampled_from(["TopicA", "TopicB"])
 queue_ids = st.integers(0, 1)
 tags = st.sampled_from(["", "T1", "T2"])
-# Small ones, and some around what fits a file.
+# Small sizes, and some around the largest that fits a file.
 bodies = st.one_of(
     st.binary(max_size=30), st.integers(7900, 8200).map(bytes), st.integers(500, 4000).map(bytes)
 )
@@ -60,7 +60,7 @@ class Kept:
 
 
 class FullForAMoment:
-    """A disk that wants one file of the log to be deleted."""
+    """A disk that is full enough for one log file to be deleted."""
 
     def __init__(self) -> None:
         self.level = DiskLevel.ENOUGH
@@ -81,11 +81,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.flushes = intercepted_flushes(self._flushed, self._mapped)
         self.flushes.__enter__()
         self.clock = Clock(step_ms=700)
-        # Every message since the queue's beginning; those before the log's begin are cleaned.
+        # All messages since the queue's beginning; messages before the log's begin are deleted.
         self.queues: dict[tuple[str, int], list[Kept]] = {}
         self.log_begin = 0
         self.log_end = 0
-        self.certain = 0  # up to here the log is on the disk
+        self.certain = 0  # log offset up to which the log is on disk
         self.store = self._opened()
 
     def teardown(self) -> None:
@@ -103,7 +103,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.memory.pin(descriptor)
 
     def _first(self, kept: list[Kept]) -> int:
-        """The first of a queue's messages that is not cleaned."""
+        """A queue's first message that is not deleted."""
         return sum(message.place < self.log_begin for message in kept)
 
     def _opened(self) -> MessageStore:
@@ -145,7 +145,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        """Fill the log file up to a few bytes."""
+        """Fill the log file except a few bytes."""
         file = self.store.commit_log.current
         if file is not None and file.size - file.wrote > 400:
             self.put("TopicA", 0, bytes(file.size - file.wrote - 200), "")
@@ -157,7 +157,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush_log(self) -> None:
-        """As for a message that is to be on the disk before its sender hears of it."""
+        """Flush the log, as with synchronous flushing."""
         self.store._flusher.flush_log()
         self.certain = self.log_end
 
@@ -167,7 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def clean(self) -> None:
-        """Delete the oldest file of the log, and what points into it; it has been on the disk for long."""
+        """Delete the oldest log file, which was flushed long ago, and the references to it."""
         self.flush()
         settings = broker_settings(storePathRootDir=str(self.root))
         cleaner = Cleaner(
@@ -201,14 +201,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def machine_crash(self) -> None:
-        """All pages got to the disk."""
+        """The machine crashes with all pages on disk."""
         self._ended_at_once()
         machine_crashed(self.root)
         self.store = self._opened()
 
     @rule(seed=st.integers(0, 1 << 16), share_kept=st.sampled_from([0.0, 0.1, 0.5, 0.9]))
     def power_cut(self, seed: int, share_kept: float) -> None:
-        """What was flushed is there, and a part of the rest; the log is a prefix of what it was."""
+        """Flushed data exists, and a part of the rest; the log is a prefix of the previous one."""
         self._ended_at_once()
         left = self.home / "left"
         cut_power(self.root, self.home / "memory", left, random.Random(seed), share_kept)
@@ -229,7 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
                 kept.pop()
 
     def _ended_at_once(self) -> None:
-        """Leave the directory as it is now: what closing writes is taken back."""
+        """Leave the directory in its present state: undo what `close` writes."""
         self.is_watched = False
         before = content_of(self.root)
         self.store.close()
@@ -241,12 +241,12 @@ class StoreMachine(RuleBasedStateMachine):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             elif path.read_bytes() != content:
-                with path.open("r+b") as file:  # in its place: it stays the same file to the memory
+                with path.open("r+b") as file:  # in place: it has to stay the same mapped file
                     file.write(content)
                     file.truncate()
         self.is_watched = True
 
-    @precondition(lambda self: self.log_begin == 0)  # of cleaned messages queues alone know
+    @precondition(lambda self: self.log_begin == 0)  # only queues know of deleted messages
     @rule()
     def queues_removed(self) -> None:
         asyncio.run(self.store.stop())

@@ -1,11 +1,11 @@
-"""Reasons against accepting messages."""
+"""Causes of refusing messages."""
 
 from __future__ import annotations
 
 from rmq_broker.store.write_health import WriteHealth
 
 
-def test_each_takes_only_its_own_reason_back() -> None:
+def test_each_cause_is_removed_by_itself() -> None:
     health = WriteHealth()
     assert health.refusal is None
     health.refuse("disk", "the disk is full")

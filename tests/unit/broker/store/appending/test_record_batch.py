@@ -1,4 +1,4 @@
-"""Records of a batch: whichever way they are made, they are the messages one behind the other."""
+"""Records of a batch: packed by columns or one by one, they are the same bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def record_template(
 
 
 def one_by_one(template: RecordTemplate, messages: BatchMessages, stamp: BatchStamp) -> PackedBatch:
-    """The same by `pack`, in the plainest way."""
+    """The same records by `pack`, one by one."""
     records, entries, offsets, sizes = [], [], [], []
     place = stamp.physical_offset
     for number, body in enumerate(messages.bodies):
@@ -109,7 +109,7 @@ def test_any_messages(
     queue_offset=st.integers(0, 1000),
     physical_offset=st.sampled_from([0, 255, (1 << 24) - 500, (1 << 32) - 500, 1 << 40]),
 )
-def test_messages_of_one_size(bodies: list[bytes], queue_offset: int, physical_offset: int) -> None:
+def test_messages_of_equal_size(bodies: list[bytes], queue_offset: int, physical_offset: int) -> None:
     count = len(bodies)
     batch = BatchMessages([5] * count, bodies, [b"UNIQ_KEY\x01A\x02"] * count, b"b\x01c\x02", [9] * count)
     check(record_template(), batch, BatchStamp(queue_offset, physical_offset, 1, _V4, 2))
@@ -117,7 +117,7 @@ def test_messages_of_one_size(bodies: list[bytes], queue_offset: int, physical_o
 
 @pytest.mark.parametrize("count", [1, 4, 5, 32, 700])
 @pytest.mark.parametrize("append_crc", [False, True])
-def test_the_other_codec_reads_them(count: int, append_crc: bool) -> None:
+def test_the_reference_codec_decodes_them(count: int, append_crc: bool) -> None:
     bodies = [b"%d" % number for number in range(count)]
     own = [b"KEYS\x01k%d\x02" % number for number in range(count)]
     batch = BatchMessages(range(count), bodies, own, b"CLUSTER\x01c\x02", [0] * count)

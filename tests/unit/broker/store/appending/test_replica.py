@@ -1,4 +1,4 @@
-"""A log that follows another one's: the same bytes, the same queues, the same index."""
+"""A log that replicates another one: the same bytes, the same queues, the same index."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def queues_of(store: MessageStore) -> dict[tuple[str, int], bytes]:
 
 
 @pytest.mark.parametrize("most", [7, 100, 5000, 100_000])
-def test_the_same_log_makes_the_same_queues(tmp_path: Path, most: int) -> None:
-    """However the bytes are cut, over several files of the log."""
+def test_the_same_log_yields_the_same_queues(tmp_path: Path, most: int) -> None:
+    """However the bytes are split, over several files of the log."""
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     fill(source, 900, topics=3, queues=2, size=150)
     put_batch(source, [b"a", b"b", b"c"], "Topic0")
@@ -65,7 +65,7 @@ def test_the_same_log_makes_the_same_queues(tmp_path: Path, most: int) -> None:
     assert check_agreement(tmp_path / "b") == 903
 
 
-def test_a_record_is_entered_when_all_of_it_is_there(tmp_path: Path) -> None:
+def test_a_record_is_entered_once_it_is_complete(tmp_path: Path) -> None:
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     arrived: list[ConsumeQueue] = []
     target.appender.add_arrival_listener(arrived.append)
@@ -82,14 +82,14 @@ def test_a_record_is_entered_when_all_of_it_is_there(tmp_path: Path) -> None:
 
 
 def data_of(store: MessageStore, begin: int = 0, end: int | None = None) -> bytes:
-    """What stands in a log within one file."""
+    """The bytes of a log from an offset to the end of its file."""
     data = store.commit_log.get_data(begin, (store.commit_log.max_offset if end is None else end) - begin)
     assert data
     return data
 
 
-def test_of_a_part_of_a_record_nothing_gets_into_the_log(tmp_path: Path) -> None:
-    """Wherever the process is killed between two blocks, the log ends behind a whole record."""
+def test_an_incomplete_record_is_not_appended(tmp_path: Path) -> None:
+    """If the process is killed between two blocks, the log ends with a complete record."""
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     ends = [0]
     for number in range(5):
@@ -107,7 +107,7 @@ def test_of_a_part_of_a_record_nothing_gets_into_the_log(tmp_path: Path) -> None
 
 
 class _KilledMap(mmap.mmap):
-    """Writes so many bytes, and then the process ends."""
+    """A map that takes a number of bytes, and then ends the process."""
 
     left = 1 << 40
 
@@ -121,7 +121,7 @@ class _KilledMap(mmap.mmap):
 
 
 def test_killed_in_the_middle_of_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block of several records gets into the log as a whole or not at all."""
+    """A block of several records is appended as a whole or not at all."""
     source = opened(tmp_path / "a")
     for number in range(3):
         put(source, b"body %d" % number, tags="Tag", properties=b"KEYS\x01key%d\x02" % number)
@@ -146,7 +146,7 @@ def test_killed_in_the_middle_of_a_block(tmp_path: Path, monkeypatch: pytest.Mon
         target.close()
 
 
-def test_who_has_lost_the_beginning_of_a_record_sends_it_again(tmp_path: Path) -> None:
+def test_a_lost_beginning_of_a_record_is_sent_again(tmp_path: Path) -> None:
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     fill(source, 3)
     data = data_of(source)
@@ -163,8 +163,8 @@ def test_who_has_lost_the_beginning_of_a_record_sends_it_again(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("position", [0, 3, 5, 30, 95, 100])
-def test_what_is_no_record_is_refused(tmp_path: Path, position: int) -> None:
-    """Nobody would ever get past it: entries are made in order."""
+def test_bytes_that_are_no_record_are_refused(tmp_path: Path, position: int) -> None:
+    """Entries are made in order, so such bytes would block all later ones."""
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     fill(source, 3)
     data = data_of(source)
@@ -181,8 +181,8 @@ def test_what_is_no_record_is_refused(tmp_path: Path, position: int) -> None:
     target.close()
 
 
-def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log goes on where it ends."""
+def test_a_full_disk_leaves_complete_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is continued where it ends."""
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     fill(source, 300, size=300)
     data = data_of(source, 0, LOG_FILE_BYTES) + data_of(source, LOG_FILE_BYTES)
@@ -209,13 +209,13 @@ def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.Mo
     assert check_agreement(tmp_path / "b") == 300
 
 
-def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_replica_continues_after_a_restart(tmp_path: Path) -> None:
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     fill(source, 300, size=300)
     copied(source, target, 4000, until=source.commit_log.max_offset // 2)
     target.close()
     target = opened(tmp_path / "b")
-    # What came in part was never in the log: it comes again.
+    # The incomplete record was never appended: the sender repeats it.
     assert target.commit_log.max_offset <= source.commit_log.max_offset // 2
     copied(source, target, 4000)
     assert queues_of(target) == queues_of(source)
@@ -223,8 +223,8 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     target.close()
 
 
-def test_it_may_begin_in_the_middle_of_the_other_log(tmp_path: Path) -> None:
-    """The other one's first files are gone: queues begin where its messages do."""
+def test_a_replica_may_begin_in_the_middle_of_the_other_log(tmp_path: Path) -> None:
+    """The other log's first files were deleted: queues begin with its first messages."""
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     fill(source, 900, size=150)
     begin = source.commit_log.files[1].start
@@ -254,7 +254,7 @@ def test_bytes_that_do_not_follow_are_refused(tmp_path: Path) -> None:
         store.append_data(end, b"x")
 
 
-def test_data_of_the_log(tmp_path: Path) -> None:
+def test_get_data_returns_bytes_up_to_the_end_of_a_file(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 500, size=200)
     log = store.commit_log

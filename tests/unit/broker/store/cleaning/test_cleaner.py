@@ -1,4 +1,4 @@
-"""Deleting old files: which, when, in which order, and what becomes of who reads them."""
+"""Deleting old files: which files, when, in which order, and their readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR_SECONDS = 3600
 
 
 class Behind:
-    """A queue, or index files."""
+    """A queue, or the index."""
 
     def __init__(self, files: int = 0) -> None:
         self.files = files
@@ -81,7 +81,7 @@ class Store:
             self.clock.pass_seconds(HOUR_SECONDS)
 
     async def look(self, times: int = 1) -> list[int]:
-        """Look as often, each time when the next round is due; the numbers of the files that are left."""
+        """Run rounds, each when it is due; return the numbers of the remaining files."""
         for _ in range(times):
             self.clock.pass_seconds(self.settings.clean_resource_interval_ms / 1000)
             await self.cleaner.look()
@@ -109,10 +109,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.log.close()
 
 
-# --- when and which ---
+# --- due files ---
 
 
-async def test_nothing_is_old(store: Store) -> None:
+async def test_files_that_are_not_expired_stay(store: Store) -> None:
     store.at_hour(4)
     assert await store.look(3) == ALL
     assert store.statistics.log_files_deleted == 0
@@ -123,14 +123,16 @@ async def test_nothing_is_old(store: Store) -> None:
 @pytest.mark.parametrize(
     ("hours_ago", "expected"), [(71.99, ALL), (72, [5])], ids=["not yet", "the one that is written stays"]
 )
-async def test_too_old_at_the_hour(store: Store, hours_ago: float, expected: list[int]) -> None:
+async def test_expired_files_are_deleted_at_the_hour(
+    store: Store, hours_ago: float, expected: list[int]
+) -> None:
     store.at_hour(4)
     store.last_written(hours_ago)
     await store.cleaner.look()
     assert store.left() == expected
 
 
-async def test_too_old_at_another_hour(store: Store) -> None:
+async def test_expired_files_stay_at_another_hour(store: Store) -> None:
     store.at_hour(5)
     store.last_written(hours_ago=1000)
     assert await store.look(2) == ALL
@@ -138,8 +140,8 @@ async def test_too_old_at_another_hour(store: Store) -> None:
     assert await store.look() == [5]
 
 
-async def test_the_first_that_is_young_ends_it(store: Store) -> None:
-    """Never one from the middle, whatever its age."""
+async def test_the_first_file_that_is_not_expired_ends_a_round(store: Store) -> None:
+    """A file in the middle is never deleted, at any age."""
     store.at_hour(4)
     store.last_written(hours_ago=100)
     now = store.clock.now_ms / 1000
@@ -147,7 +149,7 @@ async def test_the_first_that_is_young_ends_it(store: Store) -> None:
     assert await store.look(2) == [2, 3, 4, 5]
 
 
-async def test_over_the_clean_ratio_what_is_too_old_goes_at_any_hour(store: Store) -> None:
+async def test_above_the_clean_ratio_expired_files_are_deleted_at_any_hour(store: Store) -> None:
     store.at_hour(5)
     store.disk.percent = 80
     assert await store.look() == ALL, "young files are kept"
@@ -155,22 +157,22 @@ async def test_over_the_clean_ratio_what_is_too_old_goes_at_any_hour(store: Stor
     assert await store.look() == [5]
 
 
-async def test_over_the_forcible_ratio_the_oldest_go_whatever_their_age(store: Store) -> None:
+async def test_above_the_forcible_ratio_the_oldest_files_are_deleted_at_any_age(store: Store) -> None:
     store.at_hour(5)
     store.disk.percent = 86
     assert await store.look() == [5]
     assert store.statistics.log_files_deleted == 5
 
 
-async def test_by_force_only_as_many_as_it_takes(store: Store) -> None:
-    """Apache deletes deleteFileBatchMax of them whatever the first ones brought."""
+async def test_forced_deletion_stops_once_there_is_space(store: Store) -> None:
+    """Apache's broker deletes deleteFileBatchMax files even if the first ones freed enough."""
     store.at_hour(5)
     store.disk.percent = lambda: 73 + 3 * len(list(store.folder.iterdir()))
     assert await store.look() == [2, 3, 4, 5]
     assert store.space.level is DiskLevel.CLEAN and store.space.refusal is None
 
 
-async def test_force_does_not_wait_for_the_next_round_when_it_begins(store: Store) -> None:
+async def test_forced_deletion_begins_before_the_next_round(store: Store) -> None:
     store.at_hour(5)
     store.settings.delete_file_batch_max = 2
     await store.look()
@@ -184,7 +186,7 @@ async def test_force_does_not_wait_for_the_next_round_when_it_begins(store: Stor
     assert store.left() == [4, 5]
 
 
-async def test_without_force(store: Store) -> None:
+async def test_forced_deletion_can_be_switched_off(store: Store) -> None:
     store.settings.clean_file_forcibly_enable = False
     store.at_hour(5)
     store.disk.percent = 95
@@ -193,7 +195,7 @@ async def test_without_force(store: Store) -> None:
     assert await store.look() == [5]
 
 
-async def test_a_batch(store: Store) -> None:
+async def test_a_round_deletes_a_limited_number_of_files(store: Store) -> None:
     store.at_hour(4)
     store.settings.delete_file_batch_max = 2
     store.last_written(hours_ago=100)
@@ -203,7 +205,7 @@ async def test_a_batch(store: Store) -> None:
     assert await store.look() == [4, 5]
 
 
-async def test_what_is_not_flushed_stays(store: Store) -> None:
+async def test_unflushed_files_stay(store: Store) -> None:
     store.disk.percent = 95
     store.log.files[1].flushed -= 1
     assert await store.look() == [1, 2, 3, 4, 5]
@@ -221,8 +223,8 @@ async def test_an_empty_log(tmp_path: Path) -> None:
 # --- on request ---
 
 
-async def test_on_request_all_that_is_too_old_goes(store: Store) -> None:
-    """Whatever the hour, without waiting for the next round, and in as many batches as it takes."""
+async def test_a_request_deletes_all_expired_files(store: Store) -> None:
+    """At any hour, without waiting for the next round, in as many batches as needed."""
     store.at_hour(5)
     store.settings.delete_file_batch_max = 2
     store.last_written(hours_ago=100)
@@ -233,7 +235,7 @@ async def test_on_request_all_that_is_too_old_goes(store: Store) -> None:
         assert store.left() == expected
 
 
-async def test_a_request_waits_for_what_is_not_flushed_yet_for_a_while(store: Store) -> None:
+async def test_a_request_waits_for_unflushed_files_for_a_while(store: Store) -> None:
     store.at_hour(5)
     store.last_written(hours_ago=100)
     store.log.files[0].flushed -= 1
@@ -247,8 +249,8 @@ async def test_a_request_waits_for_what_is_not_flushed_yet_for_a_while(store: St
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-async def test_what_only_waits_for_a_flush_is_looked_at_again_soon(store: Store, is_full: bool) -> None:
-    """On request, and where space is short; the next round would come in ten seconds."""
+async def test_a_file_that_waits_for_its_flush_is_tried_again_soon(store: Store, is_full: bool) -> None:
+    """On request, and if space is short; the next round would come in ten seconds."""
     store.at_hour(5)
     store.last_written(hours_ago=100)
     store.log.entries_flushed_to = FILE_BYTES - 1
@@ -267,7 +269,7 @@ async def test_what_only_waits_for_a_flush_is_looked_at_again_soon(store: Store,
     assert store.left() == [2, 3, 4, 5]
 
 
-async def test_without_need_what_waits_for_a_flush_is_left_to_the_next_round(store: Store) -> None:
+async def test_without_urgency_an_unflushed_file_is_left_to_the_next_round(store: Store) -> None:
     store.at_hour(4)
     store.last_written(hours_ago=100)
     store.log.entries_flushed_to = 0
@@ -279,13 +281,13 @@ async def test_without_need_what_waits_for_a_flush_is_left_to_the_next_round(sto
     assert await store.look() == [2, 3, 4, 5]
 
 
-async def test_on_request_young_files_stay(store: Store) -> None:
+async def test_a_request_keeps_files_that_are_not_expired(store: Store) -> None:
     store.cleaner.delete_expired()
     await store.cleaner.look()
     assert store.left() == ALL
 
 
-async def test_the_task_wakes_for_a_request_and_ends_when_it_is_stopped(store: Store) -> None:
+async def test_a_request_wakes_the_task_and_stop_ends_it(store: Store) -> None:
     store.at_hour(5)
     task = asyncio.create_task(store.cleaner.run())
     await until(lambda: store.statistics.last_round_ms > 0)
@@ -299,10 +301,10 @@ async def test_the_task_wakes_for_a_request_and_ends_when_it_is_stopped(store: S
     assert await store.look() == [5]
 
 
-# --- who reads ---
+# --- readers ---
 
 
-async def test_who_reads_a_file_goes_on_reading_it(store: Store) -> None:
+async def test_a_reader_of_a_deleted_file_can_go_on(store: Store) -> None:
     first = store.log.files[0]
     store.disk.percent = 95
     assert await store.look() == [5]
@@ -321,13 +323,13 @@ async def test_nothing_keeps_a_deleted_file_open(store: Store) -> None:
     assert store.statistics.log_bytes_freed == 5 * FILE_BYTES
 
 
-# --- what goes wrong ---
+# --- failures ---
 
 
 async def test_a_file_that_cannot_be_deleted(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It stays in the log, so do those behind it, and it is tried again later."""
+    """The file and all later ones stay in the log, and it is tried again later."""
     attempts: list[Path] = []
     unlink = Path.unlink
 
@@ -348,7 +350,7 @@ async def test_a_file_that_cannot_be_deleted(
     assert await store.look() == [5]
 
 
-async def test_a_file_that_somebody_else_has_deleted(store: Store) -> None:
+async def test_a_file_deleted_by_another_program(store: Store) -> None:
     store.at_hour(4)
     store.last_written(hours_ago=100)
     store.log.files[0].path.unlink()
@@ -356,17 +358,19 @@ async def test_a_file_that_somebody_else_has_deleted(store: Store) -> None:
     assert store.statistics.failures == 0
 
 
-async def test_nothing_left_to_delete_is_told_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disk_that_cannot_be_freed_is_logged_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     store.disk.percent = 95
     await store.look(4)
     stuck = [record for record in caplog.records if "no commit log file can be deleted" in record.message]
     assert len(stuck) == 1 and stuck[0].levelno == logging.WARNING
 
 
-# --- what points into the log ---
+# --- queues and index ---
 
 
-async def test_queues_and_index_follow_once(store: Store) -> None:
+async def test_queues_and_index_are_cleaned_once(store: Store) -> None:
     store.disk.percent = 95
     store.queues[1].files, store.index.files = 3, 2
     await store.look(3)
@@ -374,7 +378,7 @@ async def test_queues_and_index_follow_once(store: Store) -> None:
     assert (store.statistics.queue_files_deleted, store.statistics.index_files_deleted) == (3, 2)
 
 
-async def test_all_queues_know_where_to_go_on_before_the_first_file_goes(store: Store) -> None:
+async def test_all_queues_raise_their_first_offset_before_a_file_is_deleted(store: Store) -> None:
     class First(Behind):
         def delete_before(self, log_begin: int) -> int:
             assert [queue.begin for queue in store.queues] == [log_begin] * 2
@@ -386,8 +390,8 @@ async def test_all_queues_know_where_to_go_on_before_the_first_file_goes(store: 
     assert store.statistics.queue_files_deleted == 1
 
 
-async def test_what_was_left_by_the_last_run_is_cleaned_up(tmp_path: Path) -> None:
-    """The log begins later than 0 already when the store is opened."""
+async def test_references_left_by_the_last_run_are_dropped(tmp_path: Path) -> None:
+    """The log begins later than 0 when the store is opened."""
     store = Store(tmp_path)
     store.log.remove_oldest()
     (tmp_path / f"{0:020d}").unlink()
@@ -397,7 +401,7 @@ async def test_what_was_left_by_the_last_run_is_cleaned_up(tmp_path: Path) -> No
 
 
 async def test_many_queues(store: Store) -> None:
-    """More than go in one slice, some of them with files to delete, one that fails."""
+    """More queues than one slice takes, some with files to delete, one that fails."""
     store.queues[:] = [Behind(number % 7 == 0) for number in range(70)]
     store.queues[50].error = OSError(errno.EIO, os.strerror(errno.EIO))
     store.disk.percent = 95
@@ -412,7 +416,7 @@ async def test_many_queues(store: Store) -> None:
     assert store.index.calls == [5 * FILE_BYTES] * 2
 
 
-async def test_queues_by_hand(store: Store) -> None:
+async def test_queues_can_be_cleaned_on_request(store: Store) -> None:
     store.disk.percent = 95
     await store.look()
     await store.cleaner.clean_queues()

@@ -1,4 +1,4 @@
-"""How full the disk is, and what follows."""
+"""The use of the disk, and its levels."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_levels_begin_above_their_settings(checked: Checked) -> None:
     assert {percent: checked.at(percent) for percent in expected} == expected
 
 
-def test_what_is_kept_for_root_does_not_count(checked: Checked) -> None:
-    """As `df` has it: of the fake disk's free blocks a tenth is root's."""
+def test_blocks_reserved_for_root_do_not_count(checked: Checked) -> None:
+    """As with `df`: a tenth of the fake disk's free blocks is reserved for root."""
     checked.at(50)
     assert checked.space.log_use is not None
     assert checked.space.log_use.ratio == 0.5
@@ -65,7 +65,9 @@ def test_agrees_with_df(tmp_path: Path) -> None:
     assert space.log_use.folder == tmp_path
 
 
-def test_a_full_disk_refuses_and_says_why(checked: Checked, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_refuses_messages_with_the_reason(
+    checked: Checked, caplog: pytest.LogCaptureFixture
+) -> None:
     checked.at(92.34)
     assert checked.space.refusal == checked.health.refusal
     for part in (
@@ -85,7 +87,7 @@ def test_a_full_disk_refuses_and_says_why(checked: Checked, caplog: pytest.LogCa
 def test_messages_are_accepted_again_at_the_level_where_they_were_refused(
     checked: Checked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Apache waits until the disk is below the level of deleting by force."""
+    """Apache's broker waits until the disk is below the level of forced deletion."""
     caplog.set_level(logging.INFO)
     checked.at(91)
     checked.at(90)
@@ -94,7 +96,7 @@ def test_messages_are_accepted_again_at_the_level_where_they_were_refused(
     assert [record.message for record in caplog.records if "accepted again" in record.message]
 
 
-def test_a_setting_that_is_changed_counts_at_the_next_check(checked: Checked) -> None:
+def test_a_changed_setting_applies_at_the_next_check(checked: Checked) -> None:
     checked.at(60)
     checked.settings.disk_space_warning_level_ratio = 50
     assert checked.at(60) is DiskLevel.REFUSE
@@ -110,7 +112,7 @@ def test_the_fuller_of_two_disks_counts(tmp_path: Path, folder: str) -> None:
     assert f"the disk of {tmp_path / folder} is 93.0% full" in str(checked.space.refusal)
 
 
-def test_folders_that_are_not_there_yet(tmp_path: Path) -> None:
+def test_folders_that_do_not_exist_yet(tmp_path: Path) -> None:
     settings = broker_settings(storePathRootDir=str(tmp_path / "new" / "store"))
     space = DiskSpace(settings, Health())
     space.check()
@@ -128,7 +130,7 @@ def test_a_file_system_that_does_not_answer(checked: Checked, caplog: pytest.Log
     assert checked.at(10) is DiskLevel.ENOUGH and checked.health.refusal is None
 
 
-def test_only_its_own_reason_is_taken_back(tmp_path: Path) -> None:
+def test_only_the_own_cause_is_removed(tmp_path: Path) -> None:
     health, disk = WriteHealth(), FakeDisk(99)
     space = DiskSpace(broker_settings(storePathRootDir=str(tmp_path)), health, disk.statvfs)
     health.refuse("flush", "flushing failed")

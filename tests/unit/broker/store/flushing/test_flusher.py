@@ -1,4 +1,4 @@
-"""Flushing: what it covers, what the checkpoint then says, and what becomes of a store that cannot flush."""
+"""Flushing: its extent, the checkpoint after it, and a store that cannot flush."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.broker.store.parts import Clock, check_agreement, fill, new_stor
 
 
 class Disk:
-    """What maps of files report when they are flushed; a gate lets flushes wait."""
+    """Counts the flushes of mapped files; a gate blocks them."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -62,7 +62,7 @@ def checkpoint_of(root: Path) -> Checkpoint:
     return Checkpoint.load(root / "checkpoint")
 
 
-async def test_everything_gets_to_the_disk_by_itself(tmp_path: Path) -> None:
+async def test_everything_is_flushed_in_the_background(tmp_path: Path) -> None:
     clock = Clock()
     store = new_store(tmp_path, clock=clock, flushIntervalCommitLog=2, flushIntervalConsumeQueue=4)
     store.open()
@@ -100,8 +100,8 @@ async def test_an_idle_store_writes_nothing(
     store.close()
 
 
-async def test_a_failed_flush_ends_all_writing(tmp_path: Path, disk: Disk) -> None:
-    """And is not tried again: the kernel may have dropped the pages, and would not say so twice."""
+async def test_a_failed_flush_ends_writing_for_good(tmp_path: Path, disk: Disk) -> None:
+    """It is not tried again: the kernel may have dropped the pages, and reports that once only."""
     store = started(tmp_path)
     put(store)
     await until(lambda: checkpoint_of(tmp_path).queue_timestamp_ms > 0)
@@ -138,7 +138,7 @@ async def test_after_a_failed_flush_the_next_start_checks(tmp_path: Path, disk: 
     assert check_agreement(tmp_path) == 2
 
 
-async def test_no_other_error_ends_the_flushing_unnoticed(tmp_path: Path, disk: Disk) -> None:
+async def test_any_error_that_ends_flushing_is_reported(tmp_path: Path, disk: Disk) -> None:
     store = started(tmp_path)
     disk.error = ValueError("mmap closed or invalid")
     put(store)
@@ -148,7 +148,7 @@ async def test_no_other_error_ends_the_flushing_unnoticed(tmp_path: Path, disk: 
     store.close()
 
 
-async def test_a_stop_that_cannot_flush_is_no_clean_one(tmp_path: Path, disk: Disk) -> None:
+async def test_a_stop_that_cannot_flush_is_not_a_clean_stop(tmp_path: Path, disk: Disk) -> None:
     store = opened(tmp_path)
     put(store)
     disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
@@ -160,7 +160,7 @@ async def test_a_stop_that_cannot_flush_is_no_clean_one(tmp_path: Path, disk: Di
     opened(tmp_path).close()  # it is not locked any more
 
 
-async def test_stopping_waits_for_the_flush_under_way(tmp_path: Path, disk: Disk) -> None:
+async def test_stop_waits_for_the_running_flush(tmp_path: Path, disk: Disk) -> None:
     store = started(tmp_path)
     disk.gate.clear()
     put(store)
@@ -168,7 +168,7 @@ async def test_stopping_waits_for_the_flush_under_way(tmp_path: Path, disk: Disk
     stopping = asyncio.ensure_future(store.stop())
     await asyncio.sleep(0)
     assert not stopping.done()
-    assert store.commit_log.files  # nothing is unmapped under the flush
+    assert store.commit_log.files  # the running flush keeps its files mapped
     disk.gate.set()
     await stopping
     assert store.unavailable_reason == "the store is closed"
@@ -177,7 +177,7 @@ async def test_stopping_waits_for_the_flush_under_way(tmp_path: Path, disk: Disk
 
 
 async def test_a_topic_deleted_while_it_is_flushed(tmp_path: Path, disk: Disk) -> None:
-    """Neither does the flush fail, nor does it end."""
+    """The flush does not fail, and flushing continues."""
     store = started(tmp_path)
     disk.gate.clear()
     fill(store, 20, topics=5)
@@ -192,7 +192,7 @@ async def test_a_topic_deleted_while_it_is_flushed(tmp_path: Path, disk: Disk) -
     assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["TopicA"]
 
 
-def test_new_files_names_are_flushed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_new_files_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
     monkeypatch.setattr(os, "fsync", lambda fd: synced.add(str(Path(f"/proc/self/fd/{fd}").readlink())))
     store = opened(tmp_path)
@@ -208,7 +208,7 @@ def test_new_files_names_are_flushed_too(tmp_path: Path, monkeypatch: pytest.Mon
     store.close()
 
 
-def test_the_mark_of_a_running_broker_is_on_disk_before_it_runs(
+def test_the_abort_file_is_durable_before_the_store_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -218,7 +218,7 @@ def test_the_mark_of_a_running_broker_is_on_disk_before_it_runs(
     assert synced[-1] == tmp_path.name
 
 
-def test_queues_that_take_long_to_write_out_are_written_less_often(
+def test_queues_that_are_slow_to_write_are_written_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, takes, written = 0.0, 0.0, []
@@ -245,9 +245,9 @@ def test_queues_that_take_long_to_write_out_are_written_less_often(
         return list(written)
 
     assert run(5) == [1, 2, 3, 4]
-    takes = 0.1  # two seconds between two of them
+    takes = 0.1  # two seconds between two writes
     assert all(2 < later - earlier < 2.7 for earlier, later in pairwise(run(20)[1:]))
-    takes = 100  # never longer than ten
+    takes = 100  # at most ten seconds
     first, second, *_ = run(300)
     assert second - (first + takes) <= 10.5
     takes = 0

@@ -1,4 +1,4 @@
-"""One flush for all who wait: who is answered by which, in virtual time where time counts."""
+"""Group commit: which flush ends which waits, in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import loop_passes, until
 
 
 class Log(CommitLog):
-    """Its end is a number; a flush waits for the gate, and covers what was there when it began."""
+    """A log whose end is a number. A flush waits for the gate, and covers the end at its beginning."""
 
     __slots__ = ("end", "error", "flushes", "gate", "waiting")
 
@@ -78,7 +78,7 @@ async def new_parts() -> AsyncIterator[Parts]:
         parts.commits._thread.join(10)
 
 
-async def test_all_of_one_iteration_share_a_flush() -> None:
+async def test_appends_of_one_loop_iteration_share_a_flush() -> None:
     async with new_parts() as parts:
         waiting = [parts.append() for _ in range(20)]
         assert await asyncio.gather(*waiting) == [Durability.FLUSHED] * 20
@@ -86,7 +86,7 @@ async def test_all_of_one_iteration_share_a_flush() -> None:
         assert parts.commits.statistics == CommitStatistics(flushes=1, answered=20)
 
 
-async def test_what_comes_during_a_flush_waits_for_the_next() -> None:
+async def test_appends_during_a_flush_wait_for_the_next() -> None:
     async with new_parts() as parts:
         parts.log.gate.clear()
         first = parts.append()
@@ -99,7 +99,7 @@ async def test_what_comes_during_a_flush_waits_for_the_next() -> None:
         assert (parts.log.flushes, parts.told) == (2, [10, 60])
 
 
-async def test_who_waits_for_nothing_new_is_answered_at_once() -> None:
+async def test_a_wait_for_a_flushed_offset_ends_at_once() -> None:
     async with new_parts() as parts:
         assert await parts.append() == Durability.FLUSHED
         waiting = parts.flushed_to(parts.log.end)
@@ -110,8 +110,8 @@ async def test_who_waits_for_nothing_new_is_answered_at_once() -> None:
         assert parts.commits.statistics == CommitStatistics(flushes=1, answered=2)
 
 
-async def test_a_wait_alone_makes_a_flush() -> None:
-    """As for the first one after a start, or where the background has flushed meanwhile."""
+async def test_a_wait_requests_a_flush() -> None:
+    """As for the first wait after a start, or after a flush in the background."""
     async with new_parts() as parts:
         parts.log.end += 10
         waiting = [parts.flushed_to(10) for _ in range(3)]
@@ -120,7 +120,7 @@ async def test_a_wait_alone_makes_a_flush() -> None:
         assert parts.log.flushes == 1
 
 
-async def test_what_was_flushed_stays_so_after_a_failure() -> None:
+async def test_flushed_offsets_stay_flushed_after_a_failure() -> None:
     async with new_parts() as parts:
         assert await parts.append() == Durability.FLUSHED
         flushed = parts.log.end
@@ -130,7 +130,7 @@ async def test_what_was_flushed_stays_so_after_a_failure() -> None:
         assert await known == Durability.FLUSHED
 
 
-async def test_entries_are_made_before_anybody_is_answered() -> None:
+async def test_entries_are_made_before_listeners_are_called() -> None:
     async with new_parts() as parts:
         seen: list[list[int]] = []
         parts.log.end += 10
@@ -140,7 +140,7 @@ async def test_entries_are_made_before_anybody_is_answered() -> None:
         assert seen == [[10]]
 
 
-async def test_who_waits_too_long_is_told_so() -> None:
+async def test_a_wait_times_out() -> None:
     async with new_parts() as parts:
         parts.log.gate.clear()
         early = parts.append()
@@ -157,7 +157,7 @@ async def test_who_waits_too_long_is_told_so() -> None:
         assert parts.commits.waiting == 0
 
 
-async def test_a_failure_is_told_to_all_and_for_good() -> None:
+async def test_a_failure_is_final_and_reaches_all_listeners() -> None:
     async with new_parts() as parts:
         parts.log.error = OSError(5, "Input/output error")
         assert await parts.append() == Durability.FAILED
@@ -197,7 +197,7 @@ async def test_a_stop_flushes_a_last_time() -> None:
         assert not parts.commits._thread.is_alive()
 
 
-async def test_closing_leaves_nobody_waiting() -> None:
+async def test_close_ends_all_waits() -> None:
     async with new_parts() as parts:
         parts.log.gate.clear()
         waiting = parts.append()

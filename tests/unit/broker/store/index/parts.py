@@ -53,7 +53,7 @@ class FakeLog:
 
 
 class Indexed:
-    """A store's index and the log under it, with a model: what was appended, by topic and key."""
+    """A store's index and its log, with a model of the appended messages by topic and key."""
 
     def __init__(self, root: Path, log: FakeLog | None = None, **keys: object) -> None:
         root.mkdir(exist_ok=True)
@@ -74,7 +74,7 @@ class Indexed:
         return self
 
     def append(self, topic: str = "T", unique_key: str = "", keys: str = "") -> None:
-        """Append to the log and put into the index, as a store does."""
+        """Append to the log and enter into the index, as a store does."""
         record = self.log.append(topic, unique_key, keys)
         self.index.put(
             topic, unique_key.encode(), keys.encode(), record.physical_offset, record.store_timestamp_ms
@@ -114,7 +114,7 @@ class Indexed:
 
 
 def places(offsets: Iterable[int]) -> bytes:
-    """The consume queue entries of messages that lie there."""
+    """The consume queue entries of messages at these offsets."""
     return b"".join([QUEUE_ENTRY.pack(offset, 100, 0) for offset in offsets])
 
 
@@ -130,7 +130,7 @@ def unique(number: int) -> str:
 
 
 def check_sound(path: Path, slot_count: int, capacity: int) -> None:
-    """The file is one that Apache could have written: read here without the code under test."""
+    """The file could have been written by Apache's broker; read without the code under test."""
     data = path.read_bytes()
     begin_ms, end_ms, begin, end, slots_used, count = struct.unpack_from(">qqqqii", data)
     entries = list(struct.iter_unpack(">iqii", data[40 + slot_count * 4 :]))

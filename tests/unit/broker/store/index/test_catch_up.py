@@ -13,7 +13,7 @@ from tests.unit.broker.store.index.parts import RECORD_BYTES, FakeLog
 
 
 class Entered:
-    """Takes entries; refuses them while `full`."""
+    """Accepts entries; refuses them while `full`."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, bytes, bytes, int, int]] = []
@@ -34,7 +34,7 @@ class Entered:
 
 
 class Timer:
-    """Every look takes a second."""
+    """Each call takes a second."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -44,7 +44,7 @@ class Timer:
         return self.now
 
 
-def test_what_has_keys_is_entered_in_the_order_of_the_log() -> None:
+def test_messages_with_keys_are_entered_in_the_order_of_the_log() -> None:
     log, entered = FakeLog(), Entered()
     log.append("A", "U1")
     log.append("B")
@@ -82,13 +82,13 @@ def test_a_slice_ends_in_time_and_the_next_goes_on() -> None:
     catch_up = IndexCatchUp(log, entered, Timer())
     slices = 1
     while not catch_up.run_slice(2):
-        assert len(entered.rows) == 32 * slices  # looks at the clock every 16 records
+        assert len(entered.rows) == 32 * slices  # the clock is read every 16 records
         slices += 1
     assert slices == 4
     assert entered.offsets == list(range(0, 10_000, 100))
 
 
-def test_it_stops_where_nothing_can_be_entered() -> None:
+def test_it_stops_if_no_file_can_take_entries() -> None:
     log, entered = FakeLog(), Entered()
     for _ in range(10):
         log.append("T", "U")
@@ -105,7 +105,7 @@ def test_it_stops_where_nothing_can_be_entered() -> None:
     assert entered.offsets == list(range(0, 1000, 100))
 
 
-def test_it_begins_where_the_log_does() -> None:
+def test_it_begins_at_the_beginning_of_the_log() -> None:
     log, entered = FakeLog(1000), Entered()
     log.append("T", "U")
     catch_up = IndexCatchUp(log, entered)
@@ -116,7 +116,7 @@ def test_it_begins_where_the_log_does() -> None:
     assert catch_up.run_slice(60) and entered.offsets == [1000, 1200]
 
 
-def test_what_the_files_end_with_is_not_entered_twice() -> None:
+def test_the_last_message_of_the_files_is_not_entered_twice() -> None:
     log, entered = FakeLog(), Entered()
     for _ in range(4):
         log.append("T", "U")
@@ -125,7 +125,7 @@ def test_what_the_files_end_with_is_not_entered_twice() -> None:
     assert catch_up.run_slice(60) and entered.offsets == [200, 300]
 
 
-def test_the_log_has_nothing_but_damage_at_its_end() -> None:
+def test_damage_at_the_end_of_the_log() -> None:
     log, entered = FakeLog(), Entered()
     log.append("T", "U")
     log.max_offset = 5000
@@ -134,7 +134,7 @@ def test_the_log_has_nothing_but_damage_at_its_end() -> None:
     assert catch_up.position == 5000
 
 
-def test_pauses_get_shorter_while_the_log_grows_as_fast() -> None:
+def test_pauses_get_shorter_if_the_log_grows_as_fast() -> None:
     log = FakeLog()
     for _ in range(50_000):
         log.append("T", "U")
@@ -150,7 +150,7 @@ def test_pauses_get_shorter_while_the_log_grows_as_fast() -> None:
     assert catch_up.pause_s == MAX_PAUSE_S
 
 
-async def test_the_log_is_read_into_memory_ahead() -> None:
+async def test_the_log_is_read_into_memory_in_advance() -> None:
     log = FakeLog()
     log.max_offset = 10 << 20
     catch_up = IndexCatchUp(log, Entered())
@@ -169,7 +169,7 @@ async def test_the_log_is_read_into_memory_ahead() -> None:
     assert len(log.warmed) == 3
 
 
-def test_pauses_vanish_while_the_loop_is_idle_and_come_back_with_its_work() -> None:
+def test_pauses_depend_on_how_busy_the_loop_is() -> None:
     catch_up = IndexCatchUp(FakeLog(), Entered())
     for _ in range(100):
         catch_up.paused(busy_s=0.000_05)

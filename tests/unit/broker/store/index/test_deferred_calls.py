@@ -1,4 +1,4 @@
-"""Index entries of appended messages are made behind the answers, and none is forgotten."""
+"""Index entries of appended messages are made after the answers, and none is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def put_key(store: MessageStore, key: str) -> None:
 
 
 class Later:
-    """Calls back when it is told to."""
+    """A `call_soon` whose calls are made by `run`."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
@@ -97,7 +97,7 @@ def test_an_error_keeps_no_other_entry_from_being_made(
     store.close()
 
 
-async def test_a_stop_makes_what_is_left(tmp_path: Path) -> None:
+async def test_a_stop_makes_deferred_entries(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     store.open()
     store.start()
@@ -110,16 +110,16 @@ async def test_a_stop_makes_what_is_left(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_the_catch_up_has_entered_is_not_entered_again(store: MessageStore, later: Later) -> None:
+def test_entries_made_by_the_catch_up_are_not_repeated(store: MessageStore, later: Later) -> None:
     put_key(store, "a")
-    store.index.delete_all()  # everything again from the log, which has the message
+    store.index.delete_all()  # rebuilt from the log, which has the message
     assert store.index.catch_up()
     later.run()
     assert found(store, "a") == 1
     store.close()
 
 
-def test_the_mark_counts_no_message_that_is_not_entered(store: MessageStore, later: Later) -> None:
+def test_the_progress_counts_entered_messages_only(store: MessageStore, later: Later) -> None:
     put_key(store, "a")
     store.index._note_progress()
     assert store.index._progress.complete_to == store.commit_log.max_offset

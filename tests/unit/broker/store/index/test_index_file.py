@@ -30,7 +30,7 @@ def found(
 def filled(
     path: Path, seed: int, entries: int, *, capacity: int = 200
 ) -> tuple[IndexFile, list[tuple[int, int]]]:
-    """A file with entries at random, several of a message now and then, in blocks now and then."""
+    """A file with random entries, some of them several of one message, some in blocks."""
     chance = random.Random(seed)
     file = IndexFile.create(path, 7, capacity)
     file.begin(100, START_MS)
@@ -58,7 +58,7 @@ def check(file: IndexFile, put: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_was_put_is_found(tmp_path: Path, seed: int) -> None:
+def test_entries_are_found(tmp_path: Path, seed: int) -> None:
     file, put = filled(tmp_path / "a", seed, 150)
     check(file, put)
     file.flush()
@@ -73,7 +73,7 @@ def test_what_was_put_is_found(tmp_path: Path, seed: int) -> None:
     check(again, [*put, (5, 10_000)])
 
 
-def test_one_entry_less_than_it_has_room_for(tmp_path: Path) -> None:
+def test_a_file_holds_one_entry_less_than_its_capacity(tmp_path: Path) -> None:
     file = new_file(tmp_path / "a", capacity=20)
     assert [file.put(1, number, START_MS) for number in range(20)] == [True] * 19 + [False]
     assert file.is_full and file.count == 20
@@ -91,7 +91,7 @@ def test_a_block_that_does_not_fit_is_put_in_part(tmp_path: Path) -> None:
     check_sound(tmp_path / "a", 7, 700)
 
 
-def test_a_time_range_has_both_its_ends(tmp_path: Path) -> None:
+def test_a_time_range_includes_both_ends(tmp_path: Path) -> None:
     file = new_file(tmp_path / "a")
     for second in range(5):
         file.put(1, second, START_MS + second * 1000 + 700)
@@ -124,8 +124,8 @@ def test_overlapping_times(tmp_path: Path, begin: int, end: int, matches: bool) 
 
 @pytest.mark.parametrize("counted", [True, False])
 @pytest.mark.parametrize("seed", range(6))
-def test_killed_at_any_entry(tmp_path: Path, seed: int, counted: bool) -> None:
-    """However far the header had come: after `cut` the file is as if it had ended there."""
+def test_a_kill_after_any_entry(tmp_path: Path, seed: int, counted: bool) -> None:
+    """Whichever header was written last: after `cut` the file is as if it had ended there."""
     for entries in range(1, 150, 7):
         for path in tmp_path.iterdir():
             path.unlink()
@@ -149,7 +149,7 @@ def test_killed_at_any_entry(tmp_path: Path, seed: int, counted: bool) -> None:
 
 
 @pytest.mark.parametrize("step", ["entry", "slot", "block"])
-def test_killed_between_two_writes(tmp_path: Path, step: str) -> None:
+def test_a_kill_between_two_writes(tmp_path: Path, step: str) -> None:
     file = new_file(tmp_path / "a")
     for number in range(5):
         file.put(7, number, START_MS)
@@ -170,7 +170,7 @@ def test_killed_between_two_writes(tmp_path: Path, step: str) -> None:
 
 
 @pytest.mark.parametrize("cut_at", [0, 100, 101, 500, 3000])
-def test_cut_at_any_place(tmp_path: Path, cut_at: int) -> None:
+def test_cut_at_any_offset(tmp_path: Path, cut_at: int) -> None:
     file, put = filled(tmp_path / "a", 1, 150)
     file.cut(cut_at)
     left = [(key_hash, offset) for key_hash, offset in put if offset < cut_at]
@@ -205,20 +205,20 @@ def test_a_damaged_header(tmp_path: Path, position: int, value: bytes, said: str
 
 
 @pytest.mark.parametrize("size", [0, 39, 40 + 28 + 400 - 1, 40 + 28 + 400 + 1])
-def test_another_size(tmp_path: Path, size: int) -> None:
+def test_a_file_of_another_size_is_damaged(tmp_path: Path, size: int) -> None:
     (tmp_path / "a").write_bytes(bytes(size))
     with pytest.raises(StoreDamaged, match=f"has {size} bytes instead of 468"):
         IndexFile(tmp_path / "a", 7, 20)
 
 
-def test_a_header_that_counts_nothing_is_an_empty_file(tmp_path: Path) -> None:
+def test_a_header_without_a_count_means_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(468))
     file = IndexFile(tmp_path / "a", 7, 20)
     assert file.is_empty and not file.is_full and found(file, 1) == []
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_garbled_entries_end_a_look_up(tmp_path: Path, seed: int) -> None:
+def test_damaged_entries_end_a_look_up(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     file, _ = filled(tmp_path / "a", seed, 150)
     file.flush()
@@ -230,7 +230,7 @@ def test_garbled_entries_end_a_look_up(tmp_path: Path, seed: int) -> None:
         assert len(found(file, key_hash)) < 200
 
 
-def test_without_disk_space_there_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -240,8 +240,8 @@ def test_without_disk_space_there_is_no_file(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_byte_is_mapped_that_has_no_space(tmp_path: Path) -> None:
-    """The slots and the next entries have blocks on the disk, also in a file full of holes."""
+def test_mapped_bytes_have_disk_space(tmp_path: Path) -> None:
+    """The slots and the next entries have disk blocks, also in a file of holes."""
     path = tmp_path / "a"
     with path.open("wb") as stream:
         stream.truncate(40 + 4 * 50_000 + 20 * 200_000)
@@ -256,7 +256,7 @@ def test_no_byte_is_mapped_that_has_no_space(tmp_path: Path) -> None:
     assert file.reserved == 2 * 65536 + 1
 
 
-def test_descriptors_go_with_the_file(tmp_path: Path) -> None:
+def test_descriptors_are_closed_with_the_file(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for number in range(20):
         new_file(tmp_path / str(number)).delete()

@@ -69,7 +69,7 @@ def test_files_follow_each_other(tmp_path: Path) -> None:
 
 
 def test_names_are_local_times_in_ascending_order(tmp_path: Path) -> None:
-    """Apache opens files in the order of their names; clocks stand still and go back."""
+    """Apache's broker opens files in the order of their names; clocks stop and are set back."""
     clock = Clock()
     files = new_files(tmp_path, clock)
     for number in range(19 * 4):
@@ -149,7 +149,7 @@ def test_time_ranges_over_files(tmp_path: Path) -> None:
     assert look_up(files, limit=0) == []
 
 
-def test_what_is_gone_from_the_log_is_deleted_but_for_the_last_file(tmp_path: Path) -> None:
+def test_files_of_deleted_messages_are_removed_except_the_last(tmp_path: Path) -> None:
     files = new_files(tmp_path)
     for number in range(50):
         put(files, number * 100)
@@ -157,7 +157,7 @@ def test_what_is_gone_from_the_log_is_deleted_but_for_the_last_file(tmp_path: Pa
     assert files.delete_before(1800) == 0
     assert files.delete_before(1801) == 1
     assert look_up(files)[-1] == 1900
-    assert kept.entry(1)[1] == 0  # still to be read by whoever holds it
+    assert kept.entry(1)[1] == 0  # readable while the object exists
     assert files.delete_before(1 << 40) == 1
     assert [file.count for file in files.files] == [13]
     assert len([name for name in names(tmp_path) if name.isdigit()]) == 1
@@ -180,7 +180,7 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])
-def test_a_damaged_file_goes_with_those_after_it(
+def test_a_damaged_file_is_removed_with_all_later_files(
     tmp_path: Path, broken: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = new_files(tmp_path)
@@ -197,7 +197,7 @@ def test_a_damaged_file_goes_with_those_after_it(
     assert "has an impossible header" in caplog.text
 
 
-def test_after_a_crash_of_the_machine_what_was_flushed_full_stays(tmp_path: Path) -> None:
+def test_after_a_crash_of_the_machine_flushed_full_files_stay(tmp_path: Path) -> None:
     files = new_files(tmp_path)
     for number in range(50):
         put(files, number * 100)
@@ -227,7 +227,7 @@ def test_after_a_crash_of_the_process_full_files_are_flushed_again(tmp_path: Pat
     assert files.flushed_timestamp_ms == START_MS + 3700
 
 
-def test_a_file_that_is_not_full_moves_no_checkpoint(tmp_path: Path) -> None:
+def test_the_checkpoint_counts_full_files_only(tmp_path: Path) -> None:
     files = new_files(tmp_path)
     put(files, 1)
     files.flush_all()
@@ -253,7 +253,7 @@ def test_a_failed_flush_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.M
     assert [file.end_offset for file in files.files] == [18]
 
 
-def test_a_spare_file_is_no_file(tmp_path: Path) -> None:
+def test_a_spare_file_is_not_used_after_a_restart(tmp_path: Path) -> None:
     files = new_files(tmp_path)
     put(files, 1)
     files.prepare()

@@ -1,4 +1,4 @@
-"""Index files that Apache RocketMQ 5.3.3 wrote, and the answers that it gives from them."""
+"""Index files that Apache RocketMQ 5.3.3 wrote, and its results of look-ups in them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FilesLog:
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What the index is made of: the timer wheel is left out."""
+    """The directories without the timer wheel, which the index does not use."""
     roots = {}
     for name in NAMES:
         root = unpack(name, tmp_path_factory.mktemp(name))
@@ -90,7 +90,7 @@ def check_look_ups(name: str, index: MessageIndex) -> None:
     assert len(rows) == {"clean": 628, "killed": 97, "damaged": 97}[name]
 
 
-def test_files_are_read_as_they_are(originals: dict[str, Path]) -> None:
+def test_files_of_apache_are_read(originals: dict[str, Path]) -> None:
     for row in summary("clean")["index_files"]:
         file = IndexFile(originals["clean"] / "index" / row["file"], 2000, 1000)
         assert (file.begin_timestamp_ms, file.end_timestamp_ms) == (
@@ -110,7 +110,7 @@ def test_every_look_up(golden: tuple[str, Path]) -> None:
     index.close()
 
 
-def test_every_look_up_after_a_crash_of_the_process_alone(golden: tuple[str, Path]) -> None:
+def test_every_look_up_after_a_crash_of_the_process(golden: tuple[str, Path]) -> None:
     name, root = golden
     before = len(list((root / "index").iterdir()))
     index = open_golden("killed", root, same_boot=True)
@@ -120,7 +120,7 @@ def test_every_look_up_after_a_crash_of_the_process_alone(golden: tuple[str, Pat
     index.close()
 
 
-def test_built_from_the_log_alone(golden: tuple[str, Path]) -> None:
+def test_the_index_is_rebuilt_from_the_log(golden: tuple[str, Path]) -> None:
     name, root = golden
     files = sorted((root / "index").iterdir())
     newest_of_apache = files[0].read_bytes()
@@ -140,7 +140,7 @@ def test_built_from_the_log_alone(golden: tuple[str, Path]) -> None:
         check_sound(path, 2000, 1000)
 
 
-def test_a_clean_directory_is_left_as_it_was(originals: dict[str, Path], tmp_path: Path) -> None:
+def test_a_clean_directory_is_not_changed(originals: dict[str, Path], tmp_path: Path) -> None:
     root = tmp_path / "clean"
     shutil.copytree(originals["clean"], root)
     before = {path.name: path.read_bytes() for path in (root / "index").iterdir()}
@@ -151,7 +151,7 @@ def test_a_clean_directory_is_left_as_it_was(originals: dict[str, Path], tmp_pat
     assert {path.name: path.read_bytes() for path in (root / "index").iterdir()} == before
 
 
-def test_after_a_kill_only_full_files_of_the_checkpoint_stay(
+def test_after_a_kill_full_files_before_the_checkpoint_stay(
     originals: dict[str, Path], tmp_path: Path
 ) -> None:
     root = tmp_path / "clean"

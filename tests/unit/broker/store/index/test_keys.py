@@ -18,7 +18,7 @@ def plain(topic: str, key: str) -> int:
     return value if value < 1 << 31 else 0
 
 
-def test_as_apache_makes_them() -> None:
+def test_hashes_are_those_of_apache() -> None:
     rows = json_file("hashes.json")["index_key_hash"]
     hasher = KeyHasher()
     checked = 0
@@ -28,14 +28,14 @@ def test_as_apache_makes_them() -> None:
             continue
         checked += 1
         assert index_hash(topic, key) == row["index_hash"]
-        for _ in range(2):  # learned, and remembered
+        for _ in range(2):  # computed, then from the caches
             assert hasher.unique_key(topic, key.encode()) == row["index_hash"]
         assert hasher.any_key(topic, key.encode()) == row["index_hash"]
     assert checked >= 4
 
 
 def text_with_hash(wanted: int, prefix: str) -> str:
-    """Seven ASCII characters that give `prefix` this hash, by trying the first and solving for the rest."""
+    """Find seven ASCII characters that give `prefix` this hash, by solving for the last ones."""
     for first in range(0x20, 0x7F):
         for second in range(0x20, 0x7F):
             start = string_hash_code(prefix + chr(first) + chr(second))
@@ -60,18 +60,18 @@ def test_the_number_without_an_absolute_value() -> None:
     assert KeyHasher().unique_key("T", key.encode()) == 0
 
 
-def test_it_also_comes_out_of_the_remembered_parts() -> None:
+def test_that_hash_also_comes_from_cached_parts() -> None:
     start = "T#" + "0" * 24
     key = text_with_hash(-(1 << 31), start)[2:]
     padded = text_with_hash(-(1 << 31), "T#" + "0" * (32 - 8))[2:]
     assert len(padded) == 32 and key == padded
     hasher = KeyHasher()
     assert [hasher.unique_key("T", padded.encode()) for _ in range(2)] == [0, 0]
-    assert hasher._heads  # it was one of those that are remembered
+    assert hasher._heads  # its parts were cached
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_against_the_plain_function(seed: int) -> None:
+def test_hashes_equal_those_of_a_plain_function(seed: int) -> None:
     chance = random.Random(seed)
     hasher = KeyHasher()
     for _ in range(3000):
@@ -85,7 +85,7 @@ def test_against_the_plain_function(seed: int) -> None:
         assert index_hash(topic, key) == expected
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_keys, "_MAX_HEADS", 10)
     monkeypatch.setattr(index_keys, "_MAX_COUNTERS", 16)
     monkeypatch.setattr(index_keys, "_MAX_TOPICS", 2)
@@ -98,7 +98,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(hasher._counters) <= 16
 
 
-def test_all_that_a_message_is_found_by() -> None:
+def test_all_keys_of_a_message() -> None:
     hasher = KeyHasher()
     hashes = hasher.all_keys("T", unique(1).encode(), b" a  b a ")
     assert hashes == [plain("T", key) for key in (unique(1), "a", "b", "a")]
@@ -106,8 +106,8 @@ def test_all_that_a_message_is_found_by() -> None:
     assert hasher.all_keys("T", b"", b"  ") == []
 
 
-def test_all_counters_are_remembered_at_once() -> None:
-    """A new millisecond of a client must not make the others forgotten."""
+def test_all_counters_fit_the_cache() -> None:
+    """A new millisecond of a client must not evict the counters."""
     hasher = KeyHasher()
     for counter in range(65536):
         hasher.unique_key("T", b"0A000003162E18B4AAC200000000%04X" % counter)

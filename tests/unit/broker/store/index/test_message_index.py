@@ -1,4 +1,4 @@
-"""The index as the store sees it: puts, stops of all kinds, full disks, catching up beside appends."""
+"""The index as a whole: entries, stops of all kinds, full disks, catching up during appends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def full(descriptor: int, offset: int, length: int) -> None:
 # --- putting ---
 
 
-def test_what_was_put_is_found(tmp_path: Path) -> None:
+def test_entries_are_found(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path, maxIndexNum=10_000, maxHashSlotNum=100).open()
     some(indexed, 1)
     assert indexed.index.catch_up()
@@ -84,7 +84,7 @@ def test_what_was_put_is_found(tmp_path: Path) -> None:
     check_sound(indexed.files()[0], 100, 10_000)
 
 
-def test_no_file_before_the_first_key(tmp_path: Path) -> None:
+def test_no_file_exists_before_the_first_key(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     indexed.append("T")
     indexed.append_batch("T", "", None, 3)
@@ -95,7 +95,7 @@ def test_no_file_before_the_first_key(tmp_path: Path) -> None:
     assert state(indexed.open()) is IndexState.LIVE
 
 
-def test_a_query_has_a_limit_of_the_settings(tmp_path: Path) -> None:
+def test_a_query_is_limited_by_the_settings(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path, maxMsgsNumBatch=3).open()
     for _ in range(5):
         indexed.append("T", "", "key")
@@ -106,8 +106,8 @@ def test_a_query_has_a_limit_of_the_settings(tmp_path: Path) -> None:
     assert (found.offsets, found.last_offset, found.last_timestamp_ms) == ([], 400, START_MS + 400)
 
 
-def test_what_the_catch_up_has_entered_is_not_put_again(tmp_path: Path) -> None:
-    """With SYNC_FLUSH a message is put once it is flushed, and can be in the log before."""
+def test_messages_entered_by_the_catch_up_are_not_put_again(tmp_path: Path) -> None:
+    """With SYNC_FLUSH a message is put once it is flushed, but is in the log before."""
     indexed = Indexed(tmp_path).open()
     indexed.append("T", "", "a")
     assert state(indexed) is IndexState.CATCHING_UP
@@ -120,7 +120,7 @@ def test_what_the_catch_up_has_entered_is_not_put_again(tmp_path: Path) -> None:
     assert indexed.find("T", "a") == [300, 200, 100, 0]
 
 
-def test_switched_off(tmp_path: Path) -> None:
+def test_the_index_can_be_switched_off(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 30)
     indexed.index.catch_up()
@@ -144,7 +144,7 @@ def test_switched_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_clean_stops(tmp_path: Path, seed: int) -> None:
+def test_clean_stops_and_restarts(tmp_path: Path, seed: int) -> None:
     indexed = Indexed(tmp_path)
     for _ in range(4):
         indexed.open()
@@ -163,8 +163,8 @@ def test_clean_stops(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("same_boot", [True, False])
 @pytest.mark.parametrize("seed", range(12))
-def test_killed_at_any_message(tmp_path: Path, seed: int, same_boot: bool) -> None:
-    """The directory is copied as it is while messages are put: what a killed process leaves."""
+def test_a_kill_after_any_message(tmp_path: Path, seed: int, same_boot: bool) -> None:
+    """The directory is copied while messages are put, as a killed process leaves it."""
     chance = random.Random(seed)
     indexed = Indexed(tmp_path / "0", maxIndexNum=chance.choice([20, 150, 1000])).open()
     for turn in range(1, 5):
@@ -181,8 +181,8 @@ def test_killed_at_any_message(tmp_path: Path, seed: int, same_boot: bool) -> No
         indexed.check()
 
 
-def test_killed_within_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After every single entry."""
+def test_a_kill_within_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each single entry."""
     indexed = Indexed(tmp_path / "0").open()
     indexed.append("T", unique(0), "a b")
     indexed.index.catch_up()
@@ -211,7 +211,7 @@ def test_killed_within_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             check_sound(path, 7, 20)
 
 
-def test_the_log_lost_its_end(tmp_path: Path) -> None:
+def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 60)
     indexed.index.catch_up()
@@ -234,7 +234,7 @@ def test_the_log_lost_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_file_is_missing(tmp_path: Path, lost: int) -> None:
+def test_a_missing_file_is_rebuilt(tmp_path: Path, lost: int) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 100)
     indexed.index.catch_up()
@@ -246,7 +246,7 @@ def test_a_file_is_missing(tmp_path: Path, lost: int) -> None:
     indexed.check()
 
 
-def test_files_of_messages_that_are_gone_are_not_missed(tmp_path: Path) -> None:
+def test_missing_files_of_deleted_messages_are_not_rebuilt(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 100)
     indexed.index.catch_up()
@@ -257,7 +257,7 @@ def test_files_of_messages_that_are_gone_are_not_missed(tmp_path: Path) -> None:
     assert indexed.index.delete_before(4000) > 0
     left = indexed.index.statistics().files
     assert left < files
-    indexed.index.close()  # as killed: the mark still names them
+    indexed.index.close()  # as after a kill: the progress file still names them
     indexed.open(clean=False)
     assert indexed.index.statistics().files == left
     indexed.model = {
@@ -269,7 +269,7 @@ def test_files_of_messages_that_are_gone_are_not_missed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"complete_to": "x", "files": []}', b'{"files": 3}'])
-def test_an_unreadable_mark_is_none(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_progress_file_is_ignored(tmp_path: Path, content: bytes) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 100)
     indexed.index.catch_up()
@@ -282,7 +282,7 @@ def test_an_unreadable_mark_is_none(tmp_path: Path, content: bytes) -> None:
     assert indexed.log.reads - reads < 30  # from the last file's end on
 
 
-def test_messages_without_keys_are_not_looked_at_again(tmp_path: Path) -> None:
+def test_messages_without_keys_are_not_read_again(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 5)
     indexed.index.catch_up()
@@ -296,7 +296,7 @@ def test_messages_without_keys_are_not_looked_at_again(tmp_path: Path) -> None:
     assert indexed.log.reads == reads
 
 
-def test_built_again_from_nothing(tmp_path: Path) -> None:
+def test_the_index_is_rebuilt_without_files(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 100)
     indexed.index.catch_up()
@@ -306,7 +306,7 @@ def test_built_again_from_nothing(tmp_path: Path) -> None:
     indexed.check()
 
 
-def test_other_sizes_in_the_settings(tmp_path: Path) -> None:
+def test_changed_sizes_in_the_settings(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 100)
     stop(indexed)
@@ -322,7 +322,7 @@ def test_other_sizes_in_the_settings(tmp_path: Path) -> None:
 # --- full and broken disks ---
 
 
-def test_a_full_disk_refuses_no_message(
+def test_a_full_disk_of_the_index_refuses_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     indexed = Indexed(tmp_path).open()
@@ -351,7 +351,9 @@ def test_a_full_disk_refuses_no_message(
 
 
 @pytest.mark.parametrize("calls", range(12))
-def test_full_at_any_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+def test_a_disk_that_is_full_at_any_reservation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
     indexed = Indexed(tmp_path, maxIndexNum=100).open()
     monkeypatch.setattr("rmq_broker.store.index.index_file.ENTRY_STEP", 16)
     plain = os.posix_fallocate
@@ -378,7 +380,9 @@ def test_full_at_any_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     indexed.check()
 
 
-def test_a_mark_that_cannot_be_written_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_file_that_cannot_be_written_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 50)
     stop(indexed)
@@ -396,7 +400,7 @@ def test_a_mark_that_cannot_be_written_is_removed(tmp_path: Path, monkeypatch: p
     indexed.check()
 
 
-def test_a_flush_that_fails_at_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_that_fails_in_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 50)
     indexed.index.catch_up()
@@ -413,11 +417,11 @@ def test_a_flush_that_fails_at_the_stop(tmp_path: Path, monkeypatch: pytest.Monk
     indexed.check()
 
 
-# --- on the loop ---
+# --- on the event loop ---
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_catching_up_beside_appends(tmp_path: Path, seed: int) -> None:
+async def test_catching_up_while_messages_are_appended(tmp_path: Path, seed: int) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 300, seed)
     async with running(indexed):
@@ -433,8 +437,8 @@ async def test_catching_up_beside_appends(tmp_path: Path, seed: int) -> None:
     indexed.check()
 
 
-async def test_the_next_file_is_made_ahead(tmp_path: Path) -> None:
-    """Nothing falls behind while the loop gets round to it."""
+async def test_the_next_file_is_created_in_advance(tmp_path: Path) -> None:
+    """The index does not lag until the event loop creates the file."""
     indexed = Indexed(tmp_path).open()
     async with running(indexed):
         indexed.append("T", "", "key")
@@ -449,7 +453,9 @@ async def test_the_next_file_is_made_ahead(tmp_path: Path) -> None:
     assert len(indexed.files()) == 11
 
 
-async def test_it_goes_on_when_there_is_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_index_recovers_when_there_is_space_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
     indexed = Indexed(tmp_path).open()
     async with running(indexed):
@@ -462,7 +468,7 @@ async def test_it_goes_on_when_there_is_space_again(tmp_path: Path, monkeypatch:
     indexed.check()
 
 
-async def test_a_failed_flush_of_a_full_file_builds_it_again(
+async def test_a_full_file_whose_flush_failed_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
@@ -487,7 +493,7 @@ async def test_a_failed_flush_of_a_full_file_builds_it_again(
 async def test_a_failed_flush_of_a_file_that_cannot_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not flushed again as if nothing had happened: removing it is tried again."""
+    """The file is not flushed again: its removal is tried again."""
     monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
     indexed = Indexed(tmp_path).open()
     flushed: list[IndexFile] = []
@@ -519,10 +525,10 @@ async def test_a_failed_flush_of_a_file_that_cannot_be_removed(
     indexed.check()
 
 
-async def test_a_mark_that_cannot_be_written_now_is_no_failure_for_ever(
+async def test_the_index_recovers_from_a_failure_of_its_progress_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index is told to be well again though it never fell behind."""
+    """The failure is cleared although the index did not lag."""
     monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
     monkeypatch.setattr("rmq_broker.store.index.message_index._SAVE_EVERY_BYTES", 1000)
     indexed = Indexed(tmp_path).open()
@@ -541,9 +547,7 @@ async def test_a_mark_that_cannot_be_written_now_is_no_failure_for_ever(
         assert state(indexed) is IndexState.LIVE
 
 
-async def test_how_far_it_goes_is_written_down_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_progress_is_written_at_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmq_broker.store.index.message_index._IDLE_S", 0.001)
     monkeypatch.setattr("rmq_broker.store.index.message_index.MAX_PAUSE_S", 0)
     monkeypatch.setattr("rmq_broker.store.index.message_index._SAVE_EVERY_BYTES", 1000)
@@ -558,8 +562,8 @@ async def test_how_far_it_goes_is_written_down_now_and_then(
     assert json.loads((tmp_path / "rmq_index.json").read_bytes()) == {"complete_to": 1000, "files": []}
 
 
-async def test_a_message_whose_keys_are_in_two_files_one_of_them_lost(tmp_path: Path) -> None:
-    """What the first file holds of it is no sign that the rest is there."""
+async def test_a_lost_file_with_some_keys_of_a_message(tmp_path: Path) -> None:
+    """The entries in the first file do not prove that the others exist."""
     sizes: dict[str, Any] = {"maxHashSlotNum": 20, "maxIndexNum": 11}  # ten entries a file, three a message
     store = new_store(tmp_path, **sizes)
     store.open()

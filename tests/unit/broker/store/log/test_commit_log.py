@@ -1,4 +1,4 @@
-"""The commit log: roll-over as Apache's, and reading by offset."""
+"""The commit log: roll-over as with Apache's broker, and reading by offset."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_message_that_fits_exactly(tmp_path: Path) -> None:
     assert check_agreement(tmp_path) == 2
 
 
-def test_one_byte_less_leaves_no_room_for_another(tmp_path: Path) -> None:
+def test_one_byte_less_leaves_no_space_for_another_record(tmp_path: Path) -> None:
     store = opened(tmp_path)
     put(store, b"x" * (LARGEST_BODY - 1))
     assert put(store, b"") == (LOG_FILE_BYTES, 1)
@@ -47,8 +47,8 @@ def test_one_byte_less_leaves_no_room_for_another(tmp_path: Path) -> None:
     assert log_file(tmp_path).read_bytes()[-9:] == (9).to_bytes(4, "big") + b"\xcb\xd4\x31\x94\0"
 
 
-def test_one_byte_too_much_is_refused(tmp_path: Path) -> None:
-    """Nothing is written, in the log or in the queue, and the store goes on."""
+def test_a_record_one_byte_too_large_is_refused(tmp_path: Path) -> None:
+    """Nothing is written to the log or the queue, and the store continues."""
     store = opened(tmp_path)
     put(store, b"before")
     end = store.commit_log.max_offset
@@ -61,8 +61,8 @@ def test_one_byte_too_much_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("room", range(8))
-def test_what_is_left_is_closed_by_a_blank(tmp_path: Path, room: int) -> None:
-    """The next record rolls if fewer than 8 bytes would stay free behind it."""
+def test_a_blank_closes_the_rest_of_a_file(tmp_path: Path, room: int) -> None:
+    """A record goes to the next file if fewer than 8 bytes would stay free behind it."""
     store = opened(tmp_path)
     first = 1000
     put(store, b"a" * first)
@@ -76,7 +76,7 @@ def test_what_is_left_is_closed_by_a_blank(tmp_path: Path, room: int) -> None:
     assert check_agreement(tmp_path) == 2
 
 
-def test_batches_never_cross_a_file(tmp_path: Path) -> None:
+def test_batches_never_cross_the_end_of_a_file(tmp_path: Path) -> None:
     store = opened(tmp_path)
     expected: list[bytes] = []
     for number in range(60):
@@ -105,7 +105,7 @@ def test_a_batch_that_fits_exactly_and_one_that_does_not(tmp_path: Path) -> None
     assert check_agreement(tmp_path) == 4
 
 
-def test_queue_files_roll(tmp_path: Path) -> None:
+def test_queue_files_roll_over(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=1 << 20)
     fill(store, 299)
     put_batch(store, [b"%d" % index for index in range(650)], "Topic0")  # through three files
@@ -119,7 +119,7 @@ def test_queue_files_roll(tmp_path: Path) -> None:
     assert check_agreement(tmp_path) == 949
 
 
-def test_many_rolls_then_opened_again(tmp_path: Path) -> None:
+def test_many_files_are_loaded_again(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 2000, topics=3, queues=2, size=200)
     expected = {queue: bodies(store, *queue) for queue in _queues(3, 2)}
@@ -169,7 +169,7 @@ def test_reading_by_offset(tmp_path: Path) -> None:
 
 
 def test_a_log_that_ends_with_a_full_file(tmp_path: Path) -> None:
-    """Stopped between the blank and the next file: that is made when the next message comes."""
+    """Stopped between the blank and the next file, which the next message creates."""
     store = opened(tmp_path)
     put(store, b"x" * (LARGEST_BODY - 500))
     put(store, b"y" * 1000)
@@ -182,8 +182,8 @@ def test_a_log_that_ends_with_a_full_file(tmp_path: Path) -> None:
     assert check_agreement(tmp_path) == 2
 
 
-def test_an_empty_next_file_is_no_end(tmp_path: Path) -> None:
-    """Apache's prepares files ahead and may be killed before it needs them."""
+def test_an_empty_next_file_is_not_the_end_of_the_log(tmp_path: Path) -> None:
+    """Apache's broker creates files in advance, and may be killed before it uses them."""
     store = opened(tmp_path)
     fill(store, 5)
     end = store.commit_log.max_offset
@@ -196,7 +196,7 @@ def test_an_empty_next_file_is_no_end(tmp_path: Path) -> None:
     assert check_agreement(tmp_path) == 10
 
 
-def test_a_missing_file_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 60, size=5000)
     store.close()
@@ -215,7 +215,7 @@ def test_another_file_size_is_refused(tmp_path: Path) -> None:
         store = new_store(tmp_path, log_file_bytes=other)
         with pytest.raises(StoreDamaged, match=r"bytes instead of .*mappedFileSizeCommitLog"):
             store.open()
-    store = opened(tmp_path)  # neither harmed it nor kept it locked
+    store = opened(tmp_path)  # neither changed nor locked by the failed attempts
     assert len(read_all(store, "Topic0")) == 60
     store.close()
 
@@ -235,8 +235,8 @@ def test_flushed_offset(tmp_path: Path) -> None:
     assert commit_log.max_offset == 0
 
 
-def test_the_log_may_begin_anywhere(tmp_path: Path) -> None:
-    """Its first files go with time; what queues still say about them is passed over."""
+def test_the_log_may_begin_at_any_file(tmp_path: Path) -> None:
+    """Its first files are deleted in time; queue entries of them are skipped."""
     store = opened(tmp_path)
     fill(store, 60, size=5000)
     asyncio.run(store.stop())

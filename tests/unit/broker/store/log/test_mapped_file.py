@@ -1,4 +1,4 @@
-"""One preallocated file: reserving, flushing, cutting, and what a folder of them may look like."""
+"""A mapped file: reserving, flushing, truncating, and folders of files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_space_is_reserved_in_growing_steps(tmp_path: Path) -> None:
     file.close()
 
 
-def test_reserving_keeps_what_is_there(tmp_path: Path) -> None:
+def test_reserving_keeps_the_content(tmp_path: Path) -> None:
     file = new_file(tmp_path)
     file.map[100:105] = b"hello"
     file.reserve(SIZE)
@@ -54,7 +54,7 @@ def test_reserving_keeps_what_is_there(tmp_path: Path) -> None:
     file.close()
 
 
-def test_flushing_covers_what_was_written(tmp_path: Path) -> None:
+def test_flushing_covers_all_written_bytes(tmp_path: Path) -> None:
     file = new_file(tmp_path)
     for until in (10, 4096, 4097, 100_000, SIZE):
         file.wrote = until
@@ -63,7 +63,7 @@ def test_flushing_covers_what_was_written(tmp_path: Path) -> None:
     file.close()
 
 
-def test_what_is_cut_off_is_zero_for_good(tmp_path: Path) -> None:
+def test_truncated_bytes_are_zero(tmp_path: Path) -> None:
     file = new_file(tmp_path)
     file.reserve(SIZE)
     file.map[:] = b"x" * SIZE
@@ -77,7 +77,7 @@ def test_what_is_cut_off_is_zero_for_good(tmp_path: Path) -> None:
 
 
 def test_a_deleted_file_can_still_be_flushed(tmp_path: Path) -> None:
-    """The flusher may be in the middle of it, and needs neither the name nor the folder."""
+    """The flusher may be flushing it, and needs neither the name nor the folder."""
     folder = tmp_path / "queue"
     folder.mkdir()
     file = new_file(folder)
@@ -89,14 +89,14 @@ def test_a_deleted_file_can_still_be_flushed(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_files_by_start_and_nothing_else(tmp_path: Path) -> None:
+def test_only_files_named_by_an_offset_are_listed(tmp_path: Path) -> None:
     for name in (file_name(2 * SIZE), file_name(0), "abc", "123", "٠" * 20, file_name(SIZE) + ".bak"):
         (tmp_path / name).touch()
     assert [path.name for path in list_files(tmp_path)] == [file_name(0), file_name(2 * SIZE)]
     assert list_files(tmp_path / "missing") == []
 
 
-def test_opened_files_are_full_and_on_disk(tmp_path: Path) -> None:
+def test_opened_files_count_as_full_and_flushed(tmp_path: Path) -> None:
     for start in (0, SIZE):
         new_file(tmp_path, start).close()
     for file in open_all(tmp_path):
@@ -105,8 +105,8 @@ def test_opened_files_are_full_and_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("found", [0, 1, 5000])
-def test_a_last_file_without_its_full_size_gets_it(tmp_path: Path, found: int) -> None:
-    """Stopped between the two steps of making or cutting it."""
+def test_a_short_last_file_is_extended(tmp_path: Path, found: int) -> None:
+    """Stopped between the two steps of creating or truncating it."""
     new_file(tmp_path, 0).close()
     (tmp_path / file_name(SIZE)).write_bytes(b"x" * found)
     last = open_all(tmp_path)[-1]
@@ -117,8 +117,8 @@ def test_a_last_file_without_its_full_size_gets_it(tmp_path: Path, found: int) -
 @pytest.mark.parametrize(
     ("index", "size"), [(0, SIZE - 1), (0, 0), (0, SIZE + 1), (1, SIZE + 1), (1, 10 * SIZE)]
 )
-def test_files_of_another_size_are_left_alone(tmp_path: Path, index: int, size: int) -> None:
-    """A wrong setting must not cut a store's files."""
+def test_files_of_another_size_are_refused(tmp_path: Path, index: int, size: int) -> None:
+    """A wrong setting must not truncate a store's files."""
     for start in (0, SIZE):
         new_file(tmp_path, start).close()
     path = tmp_path / file_name(index * SIZE)

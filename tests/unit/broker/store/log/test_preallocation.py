@@ -1,4 +1,4 @@
-"""Room ahead of the log's end: there before it is needed, and never in the way of what is appended."""
+"""Preallocation of the log: in time, and never over appended records."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def parts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Parts]:
     made.close()
 
 
-async def test_there_is_room_behind_what_is_appended(parts: Parts) -> None:
+async def test_space_is_allocated_behind_the_appends(parts: Parts) -> None:
     file = parts.append(1000)
     await until(lambda: file.preallocate_at)
     assert file.reserved >= 1000 + AHEAD_BYTES
     assert file.preallocate_at == file.reserved - AHEAD_BYTES
     assert file.path.stat().st_blocks * 512 >= file.reserved
     reserved = file.reserved
-    parts.append(file.preallocate_at - file.wrote)  # up to the mark: nobody is asked
+    parts.append(file.preallocate_at - file.wrote)  # up to the mark: no request yet
     assert file.reserved == reserved
     parts.append(1)
     await until(lambda: file.reserved > reserved)
 
 
-async def test_the_next_file_is_there_before_the_last_is_full(parts: Parts) -> None:
+async def test_the_next_file_exists_before_the_last_is_full(parts: Parts) -> None:
     first = parts.append(FILE_BYTES - AHEAD_BYTES)
     await until(lambda: first.preallocate_at == FILE_BYTES)
     names = [path.name for path in list_files(parts.folder)]
@@ -71,7 +71,7 @@ async def test_the_next_file_is_there_before_the_last_is_full(parts: Parts) -> N
     assert first.wrote == FILE_BYTES
 
 
-async def test_what_was_made_ahead_and_not_needed_goes(parts: Parts) -> None:
+async def test_an_unused_next_file_is_removed(parts: Parts) -> None:
     file = parts.append(FILE_BYTES - AHEAD_BYTES)
     await until(lambda: file.preallocate_at == FILE_BYTES)
     parts.preallocator.close()
@@ -79,8 +79,8 @@ async def test_what_was_made_ahead_and_not_needed_goes(parts: Parts) -> None:
     assert [path.name for path in list_files(parts.folder)] == [f"{0:020d}"]
 
 
-async def test_appends_that_outrun_it_lose_nothing(parts: Parts) -> None:
-    """The zeros of the thread never go over what was appended meanwhile."""
+async def test_appends_that_outrun_the_preallocation_lose_nothing(parts: Parts) -> None:
+    """The thread's zeros never overwrite appended records."""
     appended = []
     for number in range(2000):
         size = 100 + number % 1000
@@ -92,8 +92,8 @@ async def test_appends_that_outrun_it_lose_nothing(parts: Parts) -> None:
     assert parts.log.files[-1].start >= 3 * FILE_BYTES
 
 
-async def test_the_next_file_is_not_made_twice(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by the thread either, when the append that had to make it is about to go on in it."""
+async def test_the_next_file_is_not_created_twice(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the thread, while the append that created the file is about to use it."""
     parts.preallocator.close()
     appended: list[tuple[int, bytes]] = []
 
@@ -141,7 +141,7 @@ async def test_a_full_disk_is_left_to_the_append(parts: Parts, monkeypatch: pyte
     await until(lambda: file.preallocate_at > begin)
 
 
-async def test_what_nobody_expected_is_told(
+async def test_unexpected_errors_are_logged(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(preallocator: LogPreallocator, file: MappedFile, until: int) -> None:
@@ -156,10 +156,10 @@ async def test_what_nobody_expected_is_told(
     await until(lambda: file.preallocate_at)
 
 
-async def test_the_name_of_what_could_neither_be_synced_nor_removed(
+async def test_a_next_file_that_could_be_neither_synced_nor_removed(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The append takes the same name, and it is brought to the disk with what is appended."""
+    """The append creates a file of that name, which is flushed with the appended records."""
     synced: list[str] = []
     tries = 0
 
@@ -187,7 +187,7 @@ async def test_the_name_of_what_could_neither_be_synced_nor_removed(
     assert str(parts.folder) in synced
 
 
-def test_touching_leaves_alone_what_is_reserved(tmp_path: Path) -> None:
+def test_touching_keeps_reserved_bytes(tmp_path: Path) -> None:
     file = MappedFile(tmp_path / f"{0:020d}", FILE_BYTES, step_bytes=4096)
     file.reserve(1000)
     file.map[: file.reserved] = b"d" * file.reserved

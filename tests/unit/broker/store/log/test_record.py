@@ -1,4 +1,4 @@
-"""Records: packed as the reference codec packs them, and what counts as one when a log is read."""
+"""Records: packing as the reference codec does, and which bytes count as a record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ V6, V4 = ("2001:db8::1", 10911), ("10.1.2.3", 5000)
 
 
 def packed(message: MessageExt, raw_properties: bytes, *, flag: int | None = None) -> bytes:
-    """The message as the broker appends it."""
+    """The message as the broker packs it."""
     born_host = pack_host(*message.born_host)
     record = RecordTemplate(
         message.topic,
@@ -107,7 +107,7 @@ def _properties_length(row: dict[str, Any], raw: bytes) -> int:
 @pytest.mark.parametrize("store", [V4, V6])
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "t" * 128, "t" * 255, "Thème"])
 @pytest.mark.parametrize("body", [b"", b"\0" * 40, bytes(range(256)) * 8])
-def test_like_the_reference_codec(
+def test_records_equal_those_of_the_reference_codec(
     born: tuple[str, int], store: tuple[str, int], topic: str, body: bytes
 ) -> None:
     message = sample(born_host=born, store_host=store, topic=topic, body=body)
@@ -135,7 +135,7 @@ def test_ipv6_scope_is_left_out() -> None:
     assert len(pack_host("10.0.0.1", 1)) == 8
 
 
-def test_scanning_stops_at_the_first_thing_that_is_no_record() -> None:
+def test_a_walk_ends_at_the_first_invalid_record() -> None:
     first = record_bytes(b"one", 0)
     second = record_bytes(b"two", len(first), queue_offset=1)
     memory = mapped(first, second)
@@ -144,7 +144,7 @@ def test_scanning_stops_at_the_first_thing_that_is_no_record() -> None:
     assert (end.position, end.is_full) == (len(first) + len(second), False)
 
 
-def test_scanning_a_full_file() -> None:
+def test_a_walk_over_a_full_file() -> None:
     first = record_bytes(b"one", 0)
     memory = mapped(first, pack_blank(4096 - len(first)), size=4096)
     end = ScanEnd()
@@ -153,7 +153,7 @@ def test_scanning_a_full_file() -> None:
 
 
 @pytest.mark.parametrize("size", [7, 8, 4000])
-def test_a_blank_of_another_size_is_none(size: int) -> None:
+def test_a_blank_of_another_size_is_not_the_end_of_a_full_file(size: int) -> None:
     memory = mapped(pack_blank(size), size=4096)
     end = ScanEnd()
     assert not list(walk_records(memory, 0, 0, end))
@@ -165,18 +165,18 @@ def test_a_blank_is_size_and_magic() -> None:
     assert (MAGIC_BLANK & 0xFFFFFFFF) == 0xCBD43194
 
 
-def test_every_byte_of_a_record_that_was_not_written() -> None:
-    """Zeros from any byte on: no such record is taken for whole, but for what only properties lack."""
+def test_a_record_that_is_zero_from_any_byte_on() -> None:
+    """Zeros from any byte on: such a record is invalid, except if only properties are missing."""
     raw = record_bytes(b"the body of it", 0)
     properties_begin = len(raw) - len(b"TAGS\x01TagA\x02")
     for length in range(len(raw)):
         found = parse_record(mapped(raw[:length]), 0, 0)
-        # The length of the properties tells where they end; that they are there, nothing does.
+        # The length of the properties tells where they end, but not whether they were written.
         assert (found is None) == (length < properties_begin), length
 
 
-def test_every_garbled_byte_before_the_properties() -> None:
-    """A changed byte is noticed, or is one of a field that is under no checksum."""
+def test_every_damaged_byte_before_the_properties() -> None:
+    """A changed byte is detected, unless no checksum covers its field."""
     raw = record_bytes(b"the body of it", 0)
     unguarded = {
         *range(12, 20),  # queue id, flag
@@ -223,13 +223,13 @@ def test_a_topic_is_not_another_folder(topic: str) -> None:
     assert parse_record(mapped(record_bytes(b"", 0, topic=topic)), 0, 0) is None
 
 
-def test_crc_is_checked_where_it_is_asked_for() -> None:
+def test_the_crc_is_checked_on_demand() -> None:
     raw = record_bytes(b"the body", 0).replace(b"the body", b"The body")
     assert parse_record(mapped(raw), 0, 0) is None
     assert parse_record(mapped(raw), 0, 0, check_crc=False) is not None
 
 
-def test_positions_outside() -> None:
+def test_positions_outside_the_file() -> None:
     memory = mapped(record_bytes(b"x", 0), size=4096)
     for position in (-1, 4095, 4096, 10_000):
         assert parse_record(memory, position, 0) is None
@@ -252,7 +252,7 @@ def test_fixed_bytes() -> None:
     assert len(STORE_HOST) == len(BORN_HOST) == 8
 
 
-# --- the checksum of all of a record (enabledAppendPropCRC) ---
+# --- the CRC of the whole record (enabledAppendPropCRC) ---
 
 
 def with_crc(body: bytes, properties: bytes) -> bytes:
@@ -293,7 +293,7 @@ def test_the_property_with_the_checksum() -> None:
     assert crc_property(b"")[9:19] == b"0000000000"
 
 
-def test_every_garbled_byte_of_a_record_with_the_checksum() -> None:
+def test_every_damaged_byte_of_a_record_with_the_checksum() -> None:
     raw = with_crc(b"the body", b"KEYS\x01k1\x02")
     assert parse_record(mapped(raw), 0, 0) is not None
     for position in range(len(raw)):
@@ -301,6 +301,6 @@ def test_every_garbled_byte_of_a_record_with_the_checksum() -> None:
             garbled = bytearray(raw)
             garbled[position] ^= bit
             found = parse_record(mapped(bytes(garbled)), 0, 0)
-            # A damaged name makes it another property: such a record is one without a checksum.
+            # A damaged name makes it another property: the record then has no checksum.
             in_name = len(raw) - 20 <= position < len(raw) - 11
             assert found is None or in_name, position

@@ -1,4 +1,4 @@
-"""The body CRC of stored records, checked by another implementation than the one that writes it."""
+"""The body CRC of stored records, checked by a second implementation."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def log_of(chance: random.Random) -> tuple[bytearray, list[int]]:
             store_host=store,
         )
         if topic in ("a/b", "..", "a\0b") and chance.random() < 0.8:
-            continue  # no record: the walk ends there
+            continue  # an invalid record, where the walk ends
         body = chance.randbytes(chance.choice((0, 1, 100, 3000)))
         properties = chance.choice((b"", b"TAGS\x01a\x02", b"a\x01" + b"v" * 300 + b"\x02", b"__CRC32#12"))
         with_crc = chance.random() < 0.2
@@ -174,14 +174,14 @@ def check_same(content: bytes, position: int = 0) -> int:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_sound_logs(seed: int) -> None:
+def test_undamaged_logs(seed: int) -> None:
     content, places = log_of(random.Random(seed))
     assert sum(check_same(bytes(content), place) for place in places) > 0
 
 
 @pytest.mark.parametrize("seed", range(15))
 def test_damaged_logs(seed: int) -> None:
-    """From the damaged record on: whatever is in it, both say the same."""
+    """From the damaged record on, both parsers find the same."""
     chance = random.Random(seed)
     content, places = log_of(chance)
     for _ in range(40):

@@ -1,4 +1,4 @@
-"""Queues whose entries are batches: found by offset and time, cut, loaded, cleaned."""
+"""Batch consume queues: look-up by offset and time, cutting, loading, cleaning."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_new_queue(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 3 * BATCH_ENTRY_BYTES, 1 << 14])
-def test_every_message_is_found(folder: Path, kept_bytes: int) -> None:
+def test_every_message_of_a_batch_is_found(folder: Path, kept_bytes: int) -> None:
     queue = filled(folder, kept_bytes)
     for candidate in (queue, loaded(folder)):
         assert offsets(candidate) == (0, ENDS[-1], ENDS[-1])
@@ -118,7 +118,7 @@ def test_every_message_is_found(folder: Path, kept_bytes: int) -> None:
 @pytest.mark.parametrize("offset", [0, 1, 3, 39, 40, 55, 199, 205, 219, 220, 300])
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 100, 1000])
 def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
-    """Those of its record for each message, over files' edges and a gap, as one by one."""
+    """The entry of its record for each message, across files and a gap, as one by one."""
     queue = filled(folder)
     assert queue.max_offset == 200
     queue.fill_gap(210)
@@ -128,7 +128,7 @@ def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
     assert queue.entries(offset, count) == [entry for entry in wanted if entry is not None]
 
 
-def test_reading_without_waiting(folder: Path) -> None:
+def test_reading_without_blocking(folder: Path) -> None:
     queue = filled(folder, 0)
     assert queue.read_now(3, 4) is None
     found = queue.read(3, 4)
@@ -144,7 +144,7 @@ def test_entries_of_single_messages(folder: Path) -> None:
     ]
 
 
-def test_offsets_given_ahead(folder: Path) -> None:
+def test_offsets_assigned_before_entries(folder: Path) -> None:
     queue = new_queue(folder)
     queue.next_offset += 8
     queue.put(0, 100, 0, 0, 5)
@@ -161,7 +161,7 @@ def test_offsets_given_ahead(folder: Path) -> None:
     [(-5, 0, 0), (0, 0, 0), (1, 1, 0), (10, 1, 1), (11, 2, 1), (155, 16, 15), (290, 29, 29), (999, 29, 29)],
 )
 def test_by_time(folder: Path, timestamp_ms: int, lower: int, upper: int) -> None:
-    """The first message of a record, as in Apache's; where there is none, of the last (first) one."""
+    """The first message of a record, as with Apache's broker, else of the last (first) record."""
     for queue in (filled(folder, 0), loaded(folder)):
         assert queue.offset_by_time(timestamp_ms, lambda place: 0) == expected(lower).base_offset
         assert queue.offset_by_time(timestamp_ms, lambda place: 0, upper=True) == expected(upper).base_offset
@@ -179,7 +179,7 @@ def test_by_time_with_equal_times(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 5, 10, 11, 29, 30])
-def test_cutting_what_is_not_in_the_log(folder: Path, kept: int) -> None:
+def test_entries_beyond_the_log_are_cut(folder: Path, kept: int) -> None:
     for log_end in (kept * 1000, kept * 1000 + 499):
         queue = filled(folder)
         queue.cut(log_end)
@@ -194,7 +194,7 @@ def test_cutting_what_is_not_in_the_log(folder: Path, kept: int) -> None:
         queue.delete()
 
 
-def test_cutting_at_an_offset(folder: Path) -> None:
+def test_cut_at_an_offset(folder: Path) -> None:
     for offset in (1, 6, 8, 38, 40, 41, 100):
         queue = filled(folder)
         queue.cut_at(offset)
@@ -227,7 +227,7 @@ def test_a_queue_may_begin_anywhere_and_have_gaps(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("log_begin", "first", "files"), [(0, 0, 0), (1, 1, 0), (10_000, 10, 1), (25_500, 26, 2), (99_000, 30, 2)]
 )
-def test_what_is_before_the_log(folder: Path, log_begin: int, first: int, files: int) -> None:
+def test_entries_before_the_log(folder: Path, log_begin: int, first: int, files: int) -> None:
     queue = filled(folder, 0)
     assert queue.delete_before(log_begin) == files
     offset = expected(first).base_offset if first < 30 else ENDS[-1]
@@ -239,7 +239,7 @@ def test_what_is_before_the_log(folder: Path, log_begin: int, first: int, files:
     assert offsets(queue)[:2] == (offset, ENDS[-1])
 
 
-def test_deleting(folder: Path) -> None:
+def test_deleting_a_queue(folder: Path) -> None:
     queue = filled(folder)
     queue.delete()
     assert not folder.exists()
@@ -249,7 +249,7 @@ def test_deleting(folder: Path) -> None:
 @settings(max_examples=examples(80))
 @given(st.data())
 def test_look_up_agrees_with_a_list(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Any batches and gaps, any part of them in memory."""
+    """Any batches and gaps, with any part of them in memory."""
     folder = tmp_path_factory.mktemp("queue") / "T" / "0"
     queue = new_queue(
         folder, data.draw(st.integers(0, 5)) * BATCH_ENTRY_BYTES + data.draw(st.integers(0, 45))

@@ -1,4 +1,4 @@
-"""One queue: its files, where it begins and ends, and how it is corrected."""
+"""One consume queue: its files, its ends, and its correction in recovery."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled(folder: Path, messages: int) -> ConsumeQueue:
 
 
 def leave(queue: ConsumeQueue) -> None:
-    """Everything is in the files then, as after any flush."""
+    """Close the queue with all entries in the files, as after any flush."""
     queue.write_out()
     queue.close()
 
@@ -62,7 +62,7 @@ def test_a_new_queue_has_no_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("messages", [1, 299, 300, 301, 600, 750])
-def test_loaded_as_it_was_left(folder: Path, messages: int) -> None:
+def test_a_loaded_queue_is_as_before(folder: Path, messages: int) -> None:
     leave(filled(folder, messages))
     queue = loaded(folder)
     assert offsets(queue) == (0, messages)
@@ -106,7 +106,7 @@ def test_batches(folder: Path, before: int, count: int) -> None:
 
 @pytest.mark.parametrize(("offset", "count"), [(0, 1000), (3, 1), (250, 200), (590, 100), (700, 5), (5, 0)])
 def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
-    """Over files' edges and a gap, as one by one."""
+    """Across files and a gap, as one by one."""
     queue = filled(folder, 290)
     queue.fill_gap(400)
     for number in range(400, 700):
@@ -133,8 +133,8 @@ def test_a_range_of_entries_is_read_at_once(folder: Path, monkeypatch: pytest.Mo
     assert reads == [0, 300]  # of each file once
 
 
-def test_offsets_given_ahead(folder: Path) -> None:
-    """Messages that nobody may see yet: what is put then does not move the next offset."""
+def test_offsets_assigned_before_entries(folder: Path) -> None:
+    """Offsets of messages that are not visible yet: entries put later do not move the next offset."""
     queue = filled(folder, 5)
     queue.next_offset += 2
     queue.put(500, 100, 5)
@@ -149,7 +149,7 @@ def test_offsets_given_ahead(folder: Path) -> None:
 
 @pytest.mark.parametrize("messages", [1, 300, 301, 650])
 @pytest.mark.parametrize("kept", [0, 1, 299, 300, 301, 649])
-def test_cutting_what_is_not_in_the_log(folder: Path, messages: int, kept: int) -> None:
+def test_entries_beyond_the_log_are_cut(folder: Path, messages: int, kept: int) -> None:
     queue = filled(folder, messages)
     kept = min(kept, messages)
     queue.cut(kept * 100)
@@ -162,8 +162,8 @@ def test_cutting_what_is_not_in_the_log(folder: Path, messages: int, kept: int) 
     leave(queue)
 
 
-def test_cutting_a_record_short(folder: Path) -> None:
-    """An entry goes when its record's last byte is not in the log."""
+def test_an_entry_of_a_truncated_record_is_cut(folder: Path) -> None:
+    """An entry is dropped if its record's last byte is not in the log."""
     queue = filled(folder, 10)
     queue.cut(799)
     assert offsets(queue) == (0, 7)
@@ -175,8 +175,8 @@ def test_cutting_a_record_short(folder: Path) -> None:
 @pytest.mark.parametrize(
     "holes", [[5], [5, 6], [7, 8], [8], [9], [0], [0, 1, 2], [3, 4, 8, 9], list(range(10))]
 )
-def test_pages_that_were_not_written(folder: Path, holes: list[int]) -> None:
-    """Within what may be missing; nothing from the cut on stays, nor anything that is no entry."""
+def test_missing_pages_of_entries(folder: Path, holes: list[int]) -> None:
+    """Pages may be missing: nothing behind the cut stays, and nothing that is no entry."""
     leave(filled(folder, 10))
     path = folder / file_name(0)
     content = bytearray(path.read_bytes())
@@ -196,8 +196,8 @@ def test_pages_that_were_not_written(folder: Path, holes: list[int]) -> None:
         assert not any(path.read_bytes()[kept * 20 :])
 
 
-def test_an_entry_of_which_a_part_is_missing(folder: Path) -> None:
-    """Its first bytes stood on a page that was not written."""
+def test_an_entry_with_a_missing_part(folder: Path) -> None:
+    """The entry's first bytes were on a page that was not written."""
     leave(filled(folder, 10))
     path = folder / file_name(0)
     content = bytearray(path.read_bytes())
@@ -211,7 +211,7 @@ def test_an_entry_of_which_a_part_is_missing(folder: Path) -> None:
 
 @pytest.mark.parametrize("messages", [10, 650])
 @pytest.mark.parametrize("offset", [0, 1, 299, 300, 301, 600, 649])
-def test_cutting_at_an_offset(folder: Path, messages: int, offset: int) -> None:
+def test_cut_at_an_offset(folder: Path, messages: int, offset: int) -> None:
     if offset >= messages:
         return
     queue = filled(folder, messages)
@@ -270,7 +270,7 @@ def test_a_gap(folder: Path) -> None:
 
 
 def test_cutting_before_a_gap(folder: Path) -> None:
-    """What comes before it is looked at, too: an entry beyond the log would find another message one day."""
+    """Entries before the gap are checked, too: an entry beyond the log would find another message later."""
     queue = filled(folder, 10)
     queue.fill_gap(1000)
     queue.put(1000, 100, 1)
@@ -283,7 +283,7 @@ def test_cutting_before_a_gap(folder: Path) -> None:
 
 
 def test_messages_around_a_gap_stay_visible(folder: Path) -> None:
-    """Whatever the search for the first message looks at first."""
+    """Wherever the search for the first message begins."""
     for gap in range(1, 40):
         queue = filled(folder, 10)
         queue.fill_gap(10 + gap)
@@ -308,10 +308,10 @@ def test_the_first_message_still_in_the_log(folder: Path) -> None:
     leave(queue)
 
 
-# --- files that are not as they should be ---
+# --- damaged files ---
 
 
-def test_the_first_files_may_be_gone(folder: Path) -> None:
+def test_the_first_files_may_be_missing(folder: Path) -> None:
     leave(filled(folder, 650))
     (folder / file_name(0)).unlink()
     queue = loaded(folder)
@@ -326,7 +326,7 @@ def test_a_missing_file_between_others(folder: Path, caplog: pytest.LogCaptureFi
     (folder / file_name(FILE_BYTES)).unlink()
     queue = loaded(folder)
     assert queue.lost_files
-    assert queue.max_offset == 950  # the offsets that were given stay known
+    assert queue.max_offset == 950  # assigned offsets stay known
     assert "lacks the file before" in caplog.text
     leave(queue)
 
@@ -342,7 +342,7 @@ def test_another_file_size_is_refused(folder: Path) -> None:
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_empty_last_files_are_taken_away(folder: Path) -> None:
+def test_empty_last_files_are_removed(folder: Path) -> None:
     leave(filled(folder, 300))
     for start in (FILE_BYTES, 2 * FILE_BYTES):
         (folder / file_name(start)).write_bytes(bytes(FILE_BYTES))
@@ -352,8 +352,8 @@ def test_empty_last_files_are_taken_away(folder: Path) -> None:
     leave(queue)
 
 
-def test_the_last_file_stays_as_it_names_the_offset(folder: Path) -> None:
-    """With the queue's only file gone, its offsets would begin at 0 again."""
+def test_the_last_file_stays_because_its_name_keeps_the_offset(folder: Path) -> None:
+    """Without its only file, the queue's offsets would begin at 0 again."""
     queue = new_queue(folder)
     queue.fill_gap(900)
     queue.put(50, 100, 0)
@@ -365,7 +365,7 @@ def test_the_last_file_stays_as_it_names_the_offset(folder: Path) -> None:
     leave(queue)
 
 
-def test_deleting(folder: Path) -> None:
+def test_deleting_a_queue(folder: Path) -> None:
     before = open_files_of_process()
     queue = filled(folder, 650)
     queue.write_out()
@@ -385,7 +385,7 @@ def test_deleting(folder: Path) -> None:
 # --- looking up ---
 
 
-def test_where_a_place_in_the_log_is(folder: Path) -> None:
+def test_the_first_message_from_a_log_offset(folder: Path) -> None:
     queue = filled(folder, 650)
     for physical_offset, expected in [(0, 0), (1, 1), (100, 1), (29_999, 300), (64_900, 649), (64_901, 650)]:
         assert queue.first_from(physical_offset) == expected
@@ -401,7 +401,7 @@ TIMES = [10, 10, 20, 20, 20, 40]
 )
 @pytest.mark.parametrize("first", [0, 7, 298])
 def test_by_time(folder: Path, timestamp_ms: int, lower: int, upper: int, first: int) -> None:
-    """On equal times the first (lower) and the last one (upper)."""
+    """Of messages with the same time the first (lower) and the last (upper)."""
     queue = new_queue(folder)
     queue.fill_gap(first)
     for number in range(len(TIMES)):
@@ -415,7 +415,7 @@ def test_by_time(folder: Path, timestamp_ms: int, lower: int, upper: int, first:
     queue.close()
 
 
-def test_by_time_where_there_is_nothing(folder: Path) -> None:
+def test_by_time_in_an_empty_queue(folder: Path) -> None:
     queue = new_queue(folder)
     for upper in (False, True):
         assert queue.offset_by_time(5, lambda physical_offset: 1, upper=upper) == 0

@@ -1,4 +1,4 @@
-"""All queues of a store: which kind each is, what is written out, flushed and kept open for all of them."""
+"""All queues of a store: their kinds, and writing, flushing and open files of all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.store.parts import open_files_of_process
 
 
 def new_queues(root: Path, **options: Any) -> ConsumeQueues:
-    """Topics that begin with B are of batches."""
+    """Topics that begin with B store batches."""
     return ConsumeQueues(
         root / "consumequeue",
         6000,
@@ -45,7 +45,7 @@ def ends(queues: ConsumeQueues) -> dict[tuple[str, int], int]:
     return {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
 
 
-def test_queues_are_loaded_as_they_were(tmp_path: Path) -> None:
+def test_loaded_queues_are_as_before(tmp_path: Path) -> None:
     queues = new_queues(tmp_path)
     fill(queues)
     queues.get_or_create("Never written", 0)
@@ -76,7 +76,7 @@ def test_topics_of_batches_have_their_own_folder(tmp_path: Path) -> None:
 
 
 def test_a_queue_of_another_kind_than_its_topic(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The topic's attribute was changed in its file: what is there is read as what it is."""
+    """The topic's attribute was changed in its file: existing queues are read by their own kind."""
     queues = new_queues(tmp_path)
     queues.get_or_create("Batches", 0).put(0, 100, 0)
     queues.get_or_create("Single", 0).put(0, 100, 0)
@@ -96,7 +96,7 @@ def test_a_queue_of_another_kind_than_its_topic(tmp_path: Path, caplog: pytest.L
 # --- writing out ---
 
 
-def test_only_queues_with_news_are_visited(tmp_path: Path) -> None:
+def test_only_queues_with_unwritten_entries_are_visited(tmp_path: Path) -> None:
     queues = new_queues(tmp_path)
     fill(queues)
     assert queues.unwritten_bytes == 3 * 2 * 5 * 20
@@ -111,10 +111,10 @@ def test_only_queues_with_news_are_visited(tmp_path: Path) -> None:
     queues.close()
 
 
-def test_one_queue_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> None:
+def test_a_queue_that_cannot_be_written_does_not_block_others(tmp_path: Path) -> None:
     queues = new_queues(tmp_path)
     (tmp_path / "consumequeue").mkdir()
-    (tmp_path / "consumequeue" / "Topic1").touch()  # no folder can be made in its place
+    (tmp_path / "consumequeue" / "Topic1").touch()  # no folder can be created in its place
     fill(queues)
     for _ in range(3):
         with pytest.raises(OSError, match="Topic1"):
@@ -128,7 +128,7 @@ def test_one_queue_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> N
     assert ends(loaded(tmp_path)) == before
 
 
-def test_closing_writes_what_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_writes_as_many_entries_as_possible(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queues = new_queues(tmp_path)
     fill(queues)
     with mock.patch.object(os, "pwrite", side_effect=OSError(errno.ENOSPC, "No space left on device")):

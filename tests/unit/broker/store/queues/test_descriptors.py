@@ -24,7 +24,7 @@ def test_an_open_file_is_closed_with_its_last_reader(path: Path) -> None:
     file = shared.open((owner, 0), path)
     assert shared.get((owner, 0)) is shared.open((owner, 0), path) is file
     other = shared.open((owner, 1), path)
-    assert shared.get((owner, 0)) is None  # the oldest went
+    assert shared.get((owner, 0)) is None  # the oldest was evicted
     assert file.read(0, 7) == b"content"
     before = open_files_of_process()
     del file
@@ -35,7 +35,7 @@ def test_an_open_file_is_closed_with_its_last_reader(path: Path) -> None:
     assert len(shared) == 0
 
 
-def test_the_file_used_least_recently_goes(path: Path) -> None:
+def test_the_least_recently_used_file_is_evicted(path: Path) -> None:
     shared = Descriptors(3)
     owner = object()
     for start in (0, 1, 2):
@@ -58,7 +58,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_many_threads_and_few_files(tmp_path: Path) -> None:
-    """Each reads what it asked for, though files come and go, and their numbers are used again."""
+    """Each thread reads its file, although files are opened and closed, and descriptors reused."""
     for number in range(20):
         (tmp_path / str(number)).write_bytes(b"%02d" % number)
     before = open_files_of_process()

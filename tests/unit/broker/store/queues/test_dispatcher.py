@@ -1,4 +1,4 @@
-"""Queue entries out of records; what recovery makes of odd ones is tested with it."""
+"""Queue entries from records; recovery's tests cover damaged records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.golden import json_file
 
 STORED_MS = 1_700_000_000_000
-# A level beyond the last is made the last one by who stores the message.
+# The append limits a level to the highest.
 DELAYS = [row for row in json_file("hashes.json")["delay_tags_code"]["cases"] if row["level"] <= 18]
 
 
@@ -66,7 +66,7 @@ def test_transactions(queues: ConsumeQueues, tmp_path: Path, kind: int, entries:
     assert (0 if queue is None else queue.max_offset) == entries
 
 
-def test_what_is_of_a_deleted_topic(queues: ConsumeQueues, tmp_path: Path) -> None:
+def test_messages_of_a_deleted_topic_get_no_entries(queues: ConsumeQueues, tmp_path: Path) -> None:
     dispatch = dispatcher(queues, tmp_path, {"TopicA": 200}).dispatch
     dispatch(record(0, 0))
     dispatch(record(1, 100))
@@ -79,7 +79,7 @@ def test_what_is_of_a_deleted_topic(queues: ConsumeQueues, tmp_path: Path) -> No
     ]
 
 
-def test_a_gap_is_noted(queues: ConsumeQueues, tmp_path: Path) -> None:
+def test_a_gap_is_recorded(queues: ConsumeQueues, tmp_path: Path) -> None:
     seen = dispatcher(queues, tmp_path)
     seen.dispatch(record(0, 0))
     seen.dispatch(record(3, 1000))
@@ -101,11 +101,11 @@ def test_no_delay(level: bytes) -> None:
     assert tags_code_of(record(topic="SCHEDULE_TOPIC_XXXX", properties=properties)) == tags_code("TagA")
 
 
-def test_a_delay_elsewhere_is_a_property_like_any() -> None:
+def test_a_delay_property_counts_in_the_schedule_topic_only() -> None:
     assert tags_code_of(record(properties=b"DELAY\x013\x02TAGS\x01TagA\x02")) == tags_code("TagA")
 
 
-def test_a_level_too_many_is_the_last() -> None:
+def test_a_level_above_the_highest_counts_as_the_highest() -> None:
     found = record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x0199\x02")
     assert tags_code_of(found) == STORED_MS + 7_200_000
 
@@ -118,8 +118,8 @@ def test_other_levels() -> None:
 # --- keys ---
 
 
-def test_what_the_index_is_told(queues: ConsumeQueues, tmp_path: Path) -> None:
-    """Half messages are found by key, though by no queue."""
+def test_records_for_the_index(queues: ConsumeQueues, tmp_path: Path) -> None:
+    """Half messages are in the index, though in no queue."""
     told: list[int] = []
     dispatch = Dispatcher(
         queues,
@@ -133,7 +133,7 @@ def test_what_the_index_is_told(queues: ConsumeQueues, tmp_path: Path) -> None:
     dispatch(record(0, 200, sys_flag=MessageSysFlag.TRANSACTION_ROLLBACK))
     dispatch(record(1, 300, sys_flag=MessageSysFlag.TRANSACTION_COMMIT))
     dispatch(record(0, 400, topic="Deleted"))
-    dispatch(record(0, 500))  # an offset given twice: the first one stays, but a query finds both
+    dispatch(record(0, 500))  # an offset assigned twice: the first message stays, but a query finds both
     assert told == [0, 100, 300, 500]
 
 
@@ -182,9 +182,9 @@ def test_batches_that_are_one_record(batches: ConsumeQueues, tmp_path: Path) -> 
         (b"INNER_NUM\x0199999\x02INNER_BASE\x010\x02", 32767),
     ],
 )
-def test_how_many_messages_a_record_is(properties: bytes, messages: int) -> None:
+def test_number_of_messages_of_a_record(properties: bytes, messages: int) -> None:
     assert messages_in(record(properties=properties, sys_flag=BATCH)) == messages
-    assert messages_in(record(properties=properties)) == 1  # a producer's own doing
+    assert messages_in(record(properties=properties)) == 1  # set by a producer
 
 
 def test_a_gap_between_batches(batches: ConsumeQueues, tmp_path: Path) -> None:

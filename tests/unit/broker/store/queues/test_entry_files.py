@@ -1,4 +1,4 @@
-"""Entries in memory and in files: what is written out when; nothing is lost or doubled on the way."""
+"""Entries in memory and in files: none is lost or repeated when they are written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add(queue: ConsumeQueue, messages: int) -> None:
 
 
 def entries(queue: ConsumeQueue) -> list[tuple[int, int, int]]:
-    """All of them, as many as come at a time."""
+    """All entries, read as many at a time as possible."""
     found: list[tuple[int, int, int]] = []
     offset = queue.min_offset
     while raw := queue.read(offset, 1000):
@@ -76,12 +76,12 @@ def test_appending_touches_no_file(folder: Path) -> None:
     assert open_files_of_process() == before
 
 
-def test_what_was_written_out_is_there_after_a_kill(folder: Path) -> None:
+def test_written_entries_survive_a_kill(folder: Path) -> None:
     queue = filled(folder, 650)
     queue.write_out()
     assert queue.unwritten_bytes == 0
     add(queue, 20)
-    queue.close()  # the last 20 are gone
+    queue.close()  # the last 20 are lost
     queue = loaded(folder)
     assert entries(queue) == expected(650)
     assert all(path.stat().st_size == FILE_BYTES for path in folder.iterdir())
@@ -99,7 +99,7 @@ def test_memory_is_bounded_and_files_are_read(folder: Path) -> None:
     assert len(resources.descriptors) == 0
 
 
-def test_many_queues_keep_less_each() -> None:
+def test_many_queues_keep_fewer_entries_in_memory() -> None:
     resources = QueueResources()
     alone = resources.kept_bytes
     resources.share_memory(20_000)
@@ -108,7 +108,7 @@ def test_many_queues_keep_less_each() -> None:
     assert resources.kept_bytes == alone >= 4096
 
 
-def test_writing_out_again_writes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_written_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = filled(folder, 10)
     queue.write_out()
     monkeypatch.setattr(os, "pwrite", mock.Mock(side_effect=AssertionError))
@@ -117,7 +117,7 @@ def test_writing_out_again_writes_nothing(folder: Path, monkeypatch: pytest.Monk
 
 
 class FullDisk:
-    """Lets writes take so many bytes, then fail; counts what it takes."""
+    """Lets writes fail after a number of bytes, and counts them."""
 
     def __init__(self, left: int, number: int = errno.ENOSPC) -> None:
         self.left = left
@@ -134,7 +134,7 @@ class FullDisk:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("left", [0, 1, 19, 20, 21, FILE_BYTES - 1, FILE_BYTES, FILE_BYTES + 7])
-def test_a_full_disk_loses_and_doubles_nothing(
+def test_a_full_disk_loses_and_repeats_no_entry(
     folder: Path, monkeypatch: pytest.MonkeyPatch, left: int, number: int
 ) -> None:
     queue = filled(folder, 400)
@@ -154,7 +154,7 @@ def test_a_full_disk_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("call", ["mkdir", "open", "ftruncate"])
-def test_a_file_that_cannot_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_file_that_cannot_be_created(folder: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     queue = filled(folder, 10)
 
     def fail(*arguments: object, **options: object) -> None:
@@ -170,8 +170,8 @@ def test_a_file_that_cannot_be_made(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert entries(loaded(folder)) == expected(10)
 
 
-def test_a_file_that_was_made_before_the_process_died(folder: Path) -> None:
-    """Without its size, or without any entry."""
+def test_a_file_created_just_before_a_kill(folder: Path) -> None:
+    """A file without its size, or without an entry."""
     for content in (b"", bytes(FILE_BYTES), bytes(100)):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / file_name(0)).write_bytes(content)
@@ -190,7 +190,7 @@ def test_a_file_that_was_made_before_the_process_died(folder: Path) -> None:
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is flushed: paths below `consumequeue`."""
+    """The flushed paths below `consumequeue`."""
     found: list[str] = []
 
     def note(descriptor: int) -> None:
@@ -229,8 +229,8 @@ def test_a_file_that_fails_is_flushed_again(folder: Path, synced: list[str]) -> 
     assert synced[0] == f"/TopicA/0/{file_name(0)}"
 
 
-def test_what_a_crash_left_is_flushed(folder: Path, synced: list[str]) -> None:
-    """It may be in the page cache only, and so may the names."""
+def test_entries_left_by_a_crash_are_flushed(folder: Path, synced: list[str]) -> None:
+    """Entries and names may be in the page cache only."""
     queue = filled(folder, 301)
     queue.write_out()
     queue.close()
@@ -254,7 +254,7 @@ def test_a_queue_deleted_while_it_waits_for_its_flush(folder: Path, synced: list
     assert entries(loaded(folder)) == expected(1)
 
 
-# --- reading without waiting ---
+# --- reading without blocking ---
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_memory_is_never_cold(written: ConsumeQueue) -> None:
 
 
 def test_a_file_that_is_not_open_is_cold(written: ConsumeQueue) -> None:
-    """To open it may take as long as to read it."""
+    """Opening the file may take as long as reading it."""
     assert written.read_now(10, 10) is None
     assert written.read_now(10, 10) is None
     found = written.read(10, 10)
@@ -295,8 +295,8 @@ def test_pages_that_are_not_in_memory(
     assert written.read(10, 10) == found
 
 
-def test_a_file_system_that_cannot_tell(written: ConsumeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything counts as warm then, and it is asked once."""
+def test_a_file_system_without_nowait(written: ConsumeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files count as warm then, and the file system is asked once."""
     found = written.read(10, 10)
     preadv = mock.Mock(side_effect=OSError(errno.EOPNOTSUPP, "not supported"))
     monkeypatch.setattr(os, "preadv", preadv)
@@ -305,14 +305,14 @@ def test_a_file_system_that_cannot_tell(written: ConsumeQueue, monkeypatch: pyte
     assert preadv.call_count == 1
 
 
-def test_an_error_of_the_disk_is_told(written: ConsumeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_disk_is_raised(written: ConsumeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     written.read(10, 10)
     monkeypatch.setattr(os, "preadv", mock.Mock(side_effect=OSError(errno.EIO, "I/O error")))
     with pytest.raises(OSError, match="I/O error"):
         written.read_now(10, 10)
 
 
-# --- deleting what is old ---
+# --- deleting old files ---
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_files_before_the_log(folder: Path, log_begin: int, first: int, files: i
     assert queue.min_offset == first
 
 
-def test_what_is_not_written_yet_is_never_deleted(folder: Path) -> None:
+def test_unwritten_entries_are_never_deleted(folder: Path) -> None:
     queue = filled(folder, 10)
     queue.write_out()
     add(queue, 900)
@@ -345,7 +345,7 @@ def test_what_is_not_written_yet_is_never_deleted(folder: Path) -> None:
     assert loaded(folder).max_offset == 910
 
 
-def test_a_file_that_goes_while_it_is_read(folder: Path) -> None:
+def test_a_file_removed_while_it_is_read(folder: Path) -> None:
     resources = QueueResources()
     resources.kept_bytes = 0
     queue = filled(folder, 1000, resources)
@@ -374,7 +374,7 @@ def test_appending_while_it_is_written_out_and_read(folder: Path) -> None:
             try:
                 while not done.is_set():
                     work()
-            except BaseException as error:  # told below
+            except BaseException as error:  # checked below
                 failures.append(error)
 
         thread = threading.Thread(target=run)
@@ -398,11 +398,11 @@ def test_appending_while_it_is_written_out_and_read(folder: Path) -> None:
     assert entries(loaded(folder)) == expected(20_000)
 
 
-# --- any order of it all ---
+# --- any order ---
 
 
 class EntryFilesMachine(RuleBasedStateMachine):
-    """Against a list in memory. A record is 100 bytes long; `log_end` is where the next one begins."""
+    """Compares with a list in memory. A record is 100 bytes long; `log_end` is the offset of the next."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -485,12 +485,12 @@ class EntryFilesMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 2000))
     def cut(self, back: int) -> None:
-        """As when the log turns out to be shorter; the first entry that counts stays."""
+        """As in recovery of a shorter log; the queue's first entry stays."""
         log_end = self.log_end - back
         kept = [offset for offset, place in enumerate(self.places, self.base) if 0 <= place <= log_end - 100]
         if kept and kept[-1] >= self.first:
             self.queue.cut(log_end)
-            # Placeholders behind the last entry may stay: they are of no message.
+            # Placeholders behind the last entry may stay, because they belong to no message.
             end = self.queue.max_offset
             assert kept[-1] < end
             assert all(place == -1 for place in self.places[kept[-1] + 1 - self.base : end - self.base])
@@ -514,7 +514,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
 
     @rule()
     def killed(self) -> None:
-        """Recovery cuts back to what was written out for certain: there may be more, or parts."""
+        """Recovery cuts to the entries that were certainly written; the files may hold more, or parts."""
         self._restart(self.written)
         self._cut(self.written)
         self.first = min(self.first, self.end)

@@ -1,4 +1,4 @@
-"""Extension files, written: what is read back, where files end, and what a stop leaves."""
+"""Writing extension files: units read back, ends of files, and restarts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _files(folder: Path) -> dict[str, int]:
 
 
 def test_units_are_read_back_and_files_follow_one_another(tmp_path: Path) -> None:
-    """Units of 30 bytes: three fit into 100, with the mark of the end and its room behind them."""
+    """Units of 30 bytes: three fit into 100, with the end mark behind them."""
     resources = QueueResources()
     writer, ext = (
         ExtWriter(tmp_path, _FILE_BYTES, resources),
@@ -51,7 +51,7 @@ def test_long_maps(tmp_path: Path) -> None:
     assert writer.append(5, MessageBitMap(7, b"m" * 4090)) is None
 
 
-def test_another_run_begins_another_file(tmp_path: Path) -> None:
+def test_each_run_begins_a_new_file(tmp_path: Path) -> None:
     for run in range(3):
         address = ExtWriter(tmp_path, _FILE_BYTES, QueueResources()).append(run, MessageBitMap(1, b""))
         assert address == _ADDRESS_OF_0 + run * _FILE_BYTES
@@ -59,8 +59,8 @@ def test_another_run_begins_another_file(tmp_path: Path) -> None:
     assert [ext.tags_code(_ADDRESS_OF_0 + run * _FILE_BYTES) for run in range(3)] == [0, 1, 2]
 
 
-class _Judge:
-    """Judges messages at even offsets of the log."""
+class _BitMaps:
+    """Returns bit maps of messages at even log offsets."""
 
     def __call__(self, topic: str, physical_offset: int, size: int) -> MessageBitMap | None:
         assert size != PLACEHOLDER_SIZE
@@ -68,7 +68,7 @@ class _Judge:
 
 
 def _queues(tmp_path: Path) -> ConsumeQueues:
-    return ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, bit_map_of=_Judge())
+    return ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, bit_map_of=_BitMaps())
 
 
 def _codes(queue: ConsumeQueue) -> list[tuple[bool, int | None]]:
@@ -76,7 +76,7 @@ def _codes(queue: ConsumeQueue) -> list[tuple[bool, int | None]]:
     return [(is_ext_address(entry[2]), queue.tags_code(entry[2])) for entry in entries]
 
 
-def test_a_queue_with_judged_messages(tmp_path: Path) -> None:
+def test_a_queue_whose_messages_have_bit_maps(tmp_path: Path) -> None:
     queues = _queues(tmp_path)
     queue = queues.get_or_create("T", 0)
     for physical_offset in (10, 11, 12):
@@ -97,7 +97,7 @@ def test_a_queue_with_judged_messages(tmp_path: Path) -> None:
     assert _codes(found) == [*expected, (True, 112)]
     found.put(18, 100, 126)
     assert _codes(found)[-1] == (True, 126)
-    # What comes back under the same name begins anew.
+    # A new topic of the same name begins with new files.
     queues.delete_topic("T")
     assert not (tmp_path / "consumequeue_ext" / "T").exists()
     again = queues.get_or_create("T", 0)
@@ -119,9 +119,9 @@ def test_a_message_whose_bit_map_fails_is_entered(tmp_path: Path, caplog: pytest
     queues.close(write_out=False)
 
 
-def test_topics_of_batches_have_none(tmp_path: Path) -> None:
+def test_batch_queues_have_no_extension_files(tmp_path: Path) -> None:
     queues = ConsumeQueues(
-        tmp_path / "consumequeue", 2000, is_batch=lambda topic: topic == "B", bit_map_of=_Judge()
+        tmp_path / "consumequeue", 2000, is_batch=lambda topic: topic == "B", bit_map_of=_BitMaps()
     )
     queue = queues.get_or_create("B", 0)
     queue.put(10, 100, 7, 1, 3)
@@ -129,7 +129,7 @@ def test_topics_of_batches_have_none(tmp_path: Path) -> None:
     queues.close(write_out=False)
 
 
-def test_a_full_disk_costs_the_map_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_the_bit_map_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "no space")
 

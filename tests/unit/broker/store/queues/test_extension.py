@@ -1,4 +1,4 @@
-"""Extension files that Apache's broker wrote: read, and gone with their queue."""
+"""Extension files that Apache's broker wrote: reading, and deletion with their queue."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_address_without_a_unit(folder: Path, position: int) -> None:
 
 @pytest.fixture
 def queues(folder: Path) -> ConsumeQueues:
-    """Message n is at 100 * n; each has the address of a unit, in this order."""
+    """Message n is at 100 * n; the messages have these units' addresses, in order."""
     root = folder.parent.parent.parent / "consumequeue"
     writer = ConsumeQueues(root, 100)
     for number, position in enumerate((0, 20, 100, 120, 140, 160, 200)):
@@ -84,7 +84,7 @@ def test_a_queue_knows_its_extension(queues: ConsumeQueues) -> None:
     assert queues.get_or_create("TopicB", 0).tags_code(ADDRESS_OF_0) is None
 
 
-def test_they_are_cleaned_with_the_queue(queues: ConsumeQueues, folder: Path) -> None:
+def test_extension_files_are_cleaned_with_the_queue(queues: ConsumeQueues, folder: Path) -> None:
     """Files that end before the first message's unit, as in truncateByMinAddress."""
     queue = queues.get_or_create("TopicA", 0)
     for log_begin, left in [(100, 3), (201, 2), (501, 2), (600, 2)]:
@@ -93,6 +93,6 @@ def test_they_are_cleaned_with_the_queue(queues: ConsumeQueues, folder: Path) ->
     assert queue.tags_code(ADDRESS_OF_0 + 200) == 17
 
 
-def test_they_go_with_their_topic(queues: ConsumeQueues, folder: Path) -> None:
+def test_extension_files_are_removed_with_their_topic(queues: ConsumeQueues, folder: Path) -> None:
     queues.delete_topic("TopicA")
     assert not folder.parent.exists()

@@ -1,4 +1,4 @@
-"""Ranges of the log: what is in memory is given at once, what is not is told, and read in a thread."""
+"""Ranges of the log: read at once if they are in memory, otherwise in a thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEBIBYTE = 1024 * 1024
 
 
 def _failing(number: int, calls: list[int] | None = None) -> Preadv:
-    """A `preadv` that knows no RWF_NOWAIT, or cannot read at all."""
+    """A `preadv` without RWF_NOWAIT, or one that fails."""
 
     def preadv(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
         if calls is not None:
@@ -81,14 +81,14 @@ def test_a_range_that_is_longer_than_the_buffer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preadv", [_always_cold, _half_cold])
-def test_what_is_not_or_not_all_in_memory_is_cold(store: MessageStore, preadv: Preadv) -> None:
+def test_ranges_not_fully_in_memory_are_cold(store: MessageStore, preadv: Preadv) -> None:
     with pytest.raises(ColdData):
         WarmLog(store.commit_log, preadv).read(0, 1000)
     store.close()
 
 
-def test_what_is_not_in_the_log_is_none(store: MessageStore) -> None:
-    """Not even looked for on the disk."""
+def test_ranges_beyond_the_log_are_none(store: MessageStore) -> None:
+    """The disk is not even asked."""
     end = store.commit_log.max_offset
     file_bytes = store.commit_log.files[0].size
     for read in (
@@ -105,7 +105,7 @@ def test_what_is_not_in_the_log_is_none(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
-def test_a_file_system_that_cannot_tell_is_asked_once(store: MessageStore, number: int) -> None:
+def test_a_file_system_without_nowait_is_asked_once(store: MessageStore, number: int) -> None:
     calls: list[int] = []
     warm = WarmLog(store.commit_log, _failing(number, calls))
     assert warm.is_exact
@@ -116,7 +116,7 @@ def test_a_file_system_that_cannot_tell_is_asked_once(store: MessageStore, numbe
     store.close()
 
 
-def test_an_error_of_the_disk_is_no_sign_of_cold_data(store: MessageStore) -> None:
+def test_an_error_of_the_disk_is_not_cold_data(store: MessageStore) -> None:
     with pytest.raises(OSError, match="Input/output error"):
         WarmLog(store.commit_log, _failing(errno.EIO)).read(0, 100)
     store.close()
@@ -134,7 +134,7 @@ def test_a_file_that_is_removed_meanwhile_can_be_read_to_the_end(store: MessageS
     store.close()
 
 
-def test_of_a_closed_store_nothing_is_read(store: MessageStore) -> None:
+def test_a_closed_store_reads_nothing(store: MessageStore) -> None:
     cold = ColdLog(store.commit_log.files, SequentialReads())
     store.close()
     assert cold.read(0, 100) is None
@@ -142,14 +142,14 @@ def test_of_a_closed_store_nothing_is_read(store: MessageStore) -> None:
     cold.read_ahead("T", 100, 200)
 
 
-def test_what_the_disk_holds_is_read_from_it(tmp_path: Path) -> None:
-    """With pages that are dropped from the page cache, where the file system lets them be dropped."""
+def test_evicted_pages_are_read_from_disk(tmp_path: Path) -> None:
+    """Pages are evicted from the page cache, if the file system allows that."""
     store = opened(tmp_path, log_file_bytes=4 * _MEBIBYTE)
     fill(store, 4000, size=900)
     ranges = _ranges(store, 4000)
     written = [store.commit_log.read(*each) for each in ranges]
     store.close()
-    store = opened(tmp_path, log_file_bytes=4 * _MEBIBYTE)  # what was mapped is not any more
+    store = opened(tmp_path, log_file_bytes=4 * _MEBIBYTE)  # the pages are not mapped any more
     for file in store.commit_log.files:
         os.fsync(file.descriptor)
     store.close()
@@ -167,7 +167,7 @@ def test_what_the_disk_holds_is_read_from_it(tmp_path: Path) -> None:
     found = warm.read(*ranges[0])
     assert found is not None
     assert bytes(found) == written[0]
-    with pytest.raises(ColdData):  # what the thread has read was no more than it was asked for
+    with pytest.raises(ColdData):  # the thread has read no more than the range
         warm.read(*ranges[1000])
     store.close()
 
@@ -208,7 +208,7 @@ def _expected(ranges: Sequence[tuple[int, int]]) -> bytes:
     return b"".join(bytes((offset + i) % 251 for i in range(size)) for offset, size in ranges)
 
 
-def test_neighbours_are_read_as_one_range() -> None:
+def test_adjacent_records_are_read_as_one_range() -> None:
     ranges = [(1000, 100), (1500, 100), (1600, 50), (18_034, 10), (40_000, 10)]
     reads = _Reads()
     assert read_records(ranges, reads) == (_expected(ranges), [0, 1, 2, 3, 4])
@@ -223,14 +223,14 @@ def test_no_range_is_longer_than_a_buffer() -> None:
     assert len(reads.ranges) == 3
 
 
-def test_what_does_not_ascend_is_read_apart() -> None:
+def test_descending_records_are_read_separately() -> None:
     ranges = [(5000, 10), (1000, 10), (1010, 10), (1005, 10)]
     reads = _Reads()
     assert read_records(ranges, reads)[0] == _expected(ranges)
     assert reads.ranges == [(5000, 10), (1000, 20), (1005, 10)]
 
 
-def test_of_neighbours_that_are_not_all_there_the_others_are_given() -> None:
+def test_existing_records_next_to_missing_ones_are_read() -> None:
     ranges = [(1000, 100), (1100, 100), (1300, 100), (50_000, 10), (90_000, 10)]
     reads = _Reads(missing=[1150, 50_000])
     assert read_records(ranges, reads) == (_expected([ranges[0], ranges[2], ranges[4]]), [0, 2, 4])
@@ -240,7 +240,7 @@ def test_of_neighbours_that_are_not_all_there_the_others_are_given() -> None:
 # --- reading ahead ---
 
 
-def test_only_who_reads_on_reads_ahead() -> None:
+def test_only_sequential_reads_read_ahead() -> None:
     reads = SequentialReads()
     assert not reads.note("a", 0, 1000)
     assert reads.note("a", 1000, 2000)
@@ -258,9 +258,7 @@ def test_remembered_reads_are_bounded() -> None:
     assert reads.note(2499, 10, 20)
 
 
-def test_read_ahead_stays_within_what_is_written(
-    store: MessageStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_ahead_ends_with_the_written_part(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     advised: list[tuple[int, int]] = []
 
     def fadvise(descriptor: int, position: int, length: int, advice: int) -> None:
@@ -279,9 +277,7 @@ def test_read_ahead_stays_within_what_is_written(
     store.close()
 
 
-def test_ranges_far_from_each_other_are_asked_for_at_once(
-    store: MessageStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_distant_ranges_are_requested_at_once(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     advised: list[tuple[int, int]] = []
     monkeypatch.setattr(
         os, "posix_fadvise", lambda _, position, length, advice: advised.append((position, length))

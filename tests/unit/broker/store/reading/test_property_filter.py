@@ -1,4 +1,4 @@
-"""Reading with a filter that looks into the messages."""
+"""Reading with a filter of message properties."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _offsets(result: GetResult) -> list[int]:
     return offsets
 
 
-def test_what_the_filter_takes(tmp_path: Path) -> None:
+def test_messages_that_match_the_filter(tmp_path: Path) -> None:
     store = opened(tmp_path)
     _put(store, "blue", "red", "blue", "red", "red", "blue")
     result = _get(store, 0)
@@ -81,18 +81,18 @@ def test_tags_and_properties_together(tmp_path: Path) -> None:
     store.close()
 
 
-def test_one_read_looks_at_a_bounded_number(tmp_path: Path) -> None:
+def test_one_read_tests_a_bounded_number_of_messages(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=_LARGE, queue_file_bytes=2000 * 20)
     _put(store, *["blue"] * 1000, "red")
     assert _get(store, 0).next_offset == 800
     assert _offsets(_get(store, 800)) == [1000]
-    # The more an expression costs, the fewer.
+    # The more an expression costs, the fewer messages are tested.
     assert _get(store, 0, _wants(b"red", tests=500)).next_offset == 8
     assert _get(store, 0, _wants(b"red", tests=10**6)).next_offset == 1
     store.close()
 
 
-def test_large_messages_are_looked_at_by_their_size(tmp_path: Path) -> None:
+def test_one_read_tests_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=16 << 20)
     _put(store, *["blue"] * 20, size=100_000)
     assert _get(store, 0).next_offset == 10
@@ -101,7 +101,7 @@ def test_large_messages_are_looked_at_by_their_size(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_limits_of_an_answer(tmp_path: Path) -> None:
+def test_the_limits_of_a_result(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=16 << 20)
     _put(store, *["red", "blue"] * 50)
     assert _offsets(_get(store, 0, count=100)) == list(range(0, 64, 2))
@@ -111,7 +111,7 @@ def test_the_limits_of_an_answer(tmp_path: Path) -> None:
     store.close()
 
 
-def test_nothing_is_left_out_by_those_bounds(tmp_path: Path) -> None:
+def test_bounded_reads_skip_no_message(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=_LARGE)
     kinds = ["red" if number % 7 == 3 else "blue" for number in range(500)]
     for number, kind in enumerate(kinds):
@@ -127,11 +127,11 @@ def test_nothing_is_left_out_by_those_bounds(tmp_path: Path) -> None:
     store.close()
 
 
-# --- what is not in memory, or not there ---
+# --- cold and missing messages ---
 
 
 def _cold(store: MessageStore, preadv_fails_from: int = 0) -> Reader:
-    """A reader to which the log is cold from an offset on."""
+    """A reader that finds the log cold from an offset on."""
 
     def preadv(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
         if position + len(buffers[0]) > preadv_fails_from:
@@ -154,7 +154,7 @@ def test_cold_messages_are_filtered_in_a_thread(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_is_warm_is_answered_first(tmp_path: Path) -> None:
+def test_messages_in_memory_are_returned_first(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=4 * _LARGE)
     _put(store, *["red"] * 4, size=200_000)
     reader = _cold(store, preadv_fails_from=500_000)
@@ -180,7 +180,7 @@ def test_removed_messages(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_gap_is_passed_over(tmp_path: Path) -> None:
+def test_a_gap_is_skipped(tmp_path: Path) -> None:
     store = opened(tmp_path)
     _put(store, "red", "blue")
     _queue(store).fill_gap(20_000)
@@ -196,7 +196,7 @@ def test_a_gap_is_passed_over(tmp_path: Path) -> None:
     store.close()
 
 
-def test_bit_maps_spare_reading_what_is_cold(tmp_path: Path) -> None:
+def test_bit_maps_save_reads_from_disk(tmp_path: Path) -> None:
     store = new_store(
         tmp_path,
         log_file_bytes=_LARGE,
@@ -226,7 +226,7 @@ def test_bit_maps_spare_reading_what_is_cold(tmp_path: Path) -> None:
     assert len(looked_at) == 60
     nothing = cold_read(lambda _, bit_map: bit_map == b"G")
     assert (nothing.status, nothing.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 60)
-    # By the time when it was stored.
+    # By the message's store time.
     seen: list[int] = []
 
     def note(store_time_ms: int, bit_map: bytes) -> bool:
@@ -272,7 +272,7 @@ def test_a_damaged_record_has_no_properties(damaged: bytes) -> None:
     ),
     st.integers(1, 40),
 )
-def test_pulls_give_what_is_wanted_in_order(messages: list[tuple[int, str]], count: int) -> None:
+def test_pulls_return_matching_messages_in_order(messages: list[tuple[int, str]], count: int) -> None:
     with TemporaryDirectory() as folder:
         store = opened(Path(folder))
         for size, kind in messages:

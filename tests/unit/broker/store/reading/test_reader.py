@@ -1,4 +1,4 @@
-"""What a pull gets: its limits, its filter, and every way in which it can end."""
+"""The messages that a pull gets: limits, filters, and all statuses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def status(store: MessageStore, offset: int, queue_id: int = 0) -> tuple[GetStat
     return result.status, result.next_offset, result.min_offset, result.max_offset
 
 
-# --- how a pull ends ---
+# --- statuses ---
 
 
 def test_found(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_before_the_beginning(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_queue_whose_messages_have_all_gone(tmp_path: Path) -> None:
+def test_a_queue_whose_messages_were_all_deleted(tmp_path: Path) -> None:
     store = opened(tmp_path)
     put(store)
     fill(store, 60, size=5000)
@@ -114,7 +114,7 @@ def test_a_queue_whose_messages_have_all_gone(tmp_path: Path) -> None:
 
 
 def test_entries_whose_messages_were_removed(tmp_path: Path) -> None:
-    """The log's first file goes before the queue knows: what is there is given, the rest passed over."""
+    """The log's first file is deleted before the queue knows: existing messages are read, others skipped."""
     store = opened(tmp_path)
     fill(store, 40, size=5000)
     in_first_file = sum(
@@ -133,7 +133,7 @@ def test_entries_whose_messages_were_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tags", [None, frozenset({0}), frozenset({0, 7}), frozenset({7})])
-def test_a_gap_is_passed_over_at_once(tmp_path: Path, tags: frozenset[int] | None) -> None:
+def test_a_gap_is_skipped_at_once(tmp_path: Path, tags: frozenset[int] | None) -> None:
     store = with_messages(tmp_path, 3)
     queue = store.queues.get_or_create("TopicA", 0)
     queue.fill_gap(2000)
@@ -153,7 +153,7 @@ def test_a_gap_is_passed_over_at_once(tmp_path: Path, tags: frozenset[int] | Non
 @pytest.mark.parametrize(
     ("asked", "given"), [(1, 1), (31, 31), (32, 32), (33, 32), (1000, 32), (0, 1), (-5, 1)]
 )
-def test_how_many(tmp_path: Path, asked: int, given: int) -> None:
+def test_the_limit_of_messages(tmp_path: Path, asked: int, given: int) -> None:
     store = with_messages(tmp_path, 100)
     for tags in (None, frozenset({0})):
         result = store.get("TopicA", 0, 10, asked, tags)
@@ -162,7 +162,7 @@ def test_how_many(tmp_path: Path, asked: int, given: int) -> None:
 
 
 @pytest.mark.parametrize(("record_bytes", "given"), [(8192, 32), (8193, 31), (65536, 4), (65537, 3)])
-def test_how_much(tmp_path: Path, record_bytes: int, given: int) -> None:
+def test_the_limit_of_bytes(tmp_path: Path, record_bytes: int, given: int) -> None:
     """256 KiB, to the byte."""
     store = with_messages(tmp_path, 40, record_bytes - RECORD)
     result = store.get("TopicA", 0, 0, 32, None)
@@ -170,7 +170,7 @@ def test_how_much(tmp_path: Path, record_bytes: int, given: int) -> None:
     store.close()
 
 
-def test_one_message_is_given_however_large(tmp_path: Path) -> None:
+def test_one_message_is_returned_however_large(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 0)
     put(store, b"a")
     put(store, b"b" * 600_000)
@@ -184,7 +184,7 @@ def test_one_message_is_given_however_large(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "given"), [(10, 8), (8192 - RECORD, 8), (8193 - RECORD, 7), (100_000, 1)])
 def test_old_data_has_limits_of_its_own(tmp_path: Path, size: int, given: int) -> None:
-    """8 messages, 64 KiB: what is far from the log's end may have to come from the disk."""
+    """8 messages, 64 KiB: messages far from the log's end may have to be read from disk."""
     store = with_messages(tmp_path, 10 if size > 50_000 else 40, size)
     store.reader._memory_bytes = 2 * (size + RECORD)  # of which 40 % count
     result = store.get("TopicA", 0, 0, 32, None)
@@ -213,7 +213,7 @@ def test_limits_are_settings(tmp_path: Path) -> None:
 # --- pulls in bulk ---
 
 
-def test_who_takes_more_bytes_than_others_gets_more(tmp_path: Path) -> None:
+def test_a_bulk_pull_gets_more_bytes(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 1200, queue_file_bytes=40_000)
     queue = store.queues.get("TopicA", 0)
     usual_bytes = 256 * 1024
@@ -230,7 +230,7 @@ def test_who_takes_more_bytes_than_others_gets_more(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_pull_in_bulk_is_bounded_by_bytes(tmp_path: Path) -> None:
+def test_a_bulk_pull_is_limited_in_bytes(tmp_path: Path) -> None:
     size = 40_000
     store = with_messages(tmp_path, 20, size, maxTransferBytesOnBulkPull=500_000)
     queue = store.queues.get("TopicA", 0)
@@ -239,7 +239,7 @@ def test_a_pull_in_bulk_is_bounded_by_bytes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_pull_in_bulk_has_its_limits_on_the_disk_too(tmp_path: Path) -> None:
+def test_a_bulk_pull_has_its_limits_on_disk_too(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 1200, accessMessageInMemoryMaxRatio=0, queue_file_bytes=40_000)
     queue = store.queues.get("TopicA", 0)
     assert store.reader.get(queue, 0, 2000, None).count == 8
@@ -247,7 +247,7 @@ def test_a_pull_in_bulk_has_its_limits_on_the_disk_too(tmp_path: Path) -> None:
     store.close()
 
 
-def test_pulls_in_bulk_can_be_switched_off(tmp_path: Path) -> None:
+def test_bulk_pulls_can_be_switched_off(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 700, maxTransferBytesOnBulkPull=0)
     assert store.reader.get(store.queues.get("TopicA", 0), 0, 1000, None, 1 << 30).count == 32
     store.close()
@@ -256,28 +256,28 @@ def test_pulls_in_bulk_can_be_switched_off(tmp_path: Path) -> None:
 # --- filter ---
 
 
-def test_messages_of_chosen_tags(tmp_path: Path) -> None:
+def test_messages_of_some_tags(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=LARGE)
     fill(store, 200)  # T0, T1, T2 in turn
     chosen = frozenset({tags_code("T1"), tags_code("T2")})
     result = store.get("Topic0", 0, 0, 10, chosen)
     assert offsets_of(result) == [1, 2, 4, 5, 7, 8, 10, 11, 13, 14]
-    assert result.next_offset == 16  # 15 is looked at, too
+    assert result.next_offset == 16  # offset 15 is examined, too
     assert (result.count, result.status) == (10, GetStatus.FOUND)
     store.close()
 
 
-def test_nothing_of_the_chosen_tags(tmp_path: Path) -> None:
-    """A pull looks through 20 times maxFilterMessageSize at most, and nothing beyond the end of a file."""
+def test_no_message_of_the_tags(tmp_path: Path) -> None:
+    """A pull examines at most 20 times maxFilterMessageSize, and nothing beyond the end of a file."""
     store = opened(tmp_path, log_file_bytes=LARGE, queue_file_bytes=2200 * 20, maxFilterMessageSize=40 * 20)
     for _ in range(25):
         put_batch(store, [b"x"] * 100)
-    assert _looks_in_vain(store) == [800, 1600, 2200, 2500]
+    assert _positions_of_empty_pulls(store) == [800, 1600, 2200, 2500]
     store.close()
 
 
-def _looks_in_vain(store: MessageStore) -> list[int]:
-    """Where pulls go on that find nothing."""
+def _positions_of_empty_pulls(store: MessageStore) -> list[int]:
+    """The offsets at which pulls that find nothing continue."""
     seen = []
     offset = 0
     while offset < 2500:
@@ -308,7 +308,7 @@ def test_a_rare_tag_far_behind(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_comes_before_a_rare_tag_is_passed_over_at_once(tmp_path: Path) -> None:
+def test_messages_before_a_rare_tag_are_skipped_at_once(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=LARGE, queue_file_bytes=6_000_000, maxFilterMessageSize=40 * 20)
     for _ in range(3):
         put_batch(store, [b"x"] * 100)
@@ -325,7 +325,7 @@ def test_what_comes_before_a_rare_tag_is_passed_over_at_once(tmp_path: Path) -> 
     store.close()
 
 
-# --- what is not in memory ---
+# --- cold messages ---
 
 
 def _always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
@@ -380,13 +380,13 @@ def test_cold_entries_of_a_queue_are_read_by_the_thread_too(
     assert isinstance(cold, ColdRead)
     assert store.reader.finish(cold.run()) == expected
     cold.read_ahead()
-    # What asks beyond the queue needs no disk.
+    # A read beyond the queue needs no disk.
     result = store.reader.get_now(_queue(store), 100, 20, None)
     assert isinstance(result, GetResult)
     store.close()
 
 
-def test_a_removed_file_is_told_by_a_cold_read_as_by_a_warm_one(tmp_path: Path) -> None:
+def test_a_removed_file_gives_the_same_status_warm_and_cold(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 40, size=5000)
     reader, queue = _cold_reader(store), _queue(store)
@@ -395,7 +395,7 @@ def test_a_removed_file_is_told_by_a_cold_read_as_by_a_warm_one(tmp_path: Path) 
     log_file(tmp_path).unlink()
     after = reader.get_now(queue, 0, 2, None)
     assert isinstance(before, ColdRead)
-    # Who had begun has the file until it has read it; who begins now is told that it is gone.
+    # A read that has begun keeps the file; a read that begins now finds it removed.
     assert reader.finish(before.run()).status is GetStatus.FOUND
     assert isinstance(after, GetResult)
     assert (after.status, after.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 2)
@@ -403,7 +403,7 @@ def test_a_removed_file_is_told_by_a_cold_read_as_by_a_warm_one(tmp_path: Path) 
     store.close()
 
 
-def test_where_nobody_can_tell_old_messages_are_read_in_a_thread(tmp_path: Path) -> None:
+def test_without_nowait_old_messages_are_read_in_a_thread(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=LARGE)
     fill(store, 100)
     reader = _cold_reader(store, _cannot_tell)
@@ -417,7 +417,7 @@ def test_where_nobody_can_tell_old_messages_are_read_in_a_thread(tmp_path: Path)
     store.close()
 
 
-def test_the_end_of_a_gap_is_looked_for_in_a_thread(tmp_path: Path) -> None:
+def test_a_thread_searches_for_the_end_of_a_gap(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 3)
     queue = _queue(store, topic="TopicA")
     queue.fill_gap(20_000)
@@ -442,7 +442,7 @@ def test_the_end_of_a_gap_is_looked_for_in_a_thread(tmp_path: Path) -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_warm_and_cold_answers_are_the_same(
+def test_warm_and_cold_reads_return_the_same(
     messages: list[tuple[int, int, str]],
     offset: int,
     count: int,
@@ -450,7 +450,7 @@ def test_warm_and_cold_answers_are_the_same(
     is_old: bool,
     is_removed: bool,
 ) -> None:
-    """And hold the messages that were put, in their order."""
+    """And they hold the stored messages, in order."""
     with TemporaryDirectory() as folder:
         store = opened(Path(folder))
         for number, (queue_id, size, tag) in enumerate(messages):
@@ -496,7 +496,7 @@ def test_a_tags_code_in_an_extension_file_is_looked_up_in_a_thread(tmp_path: Pat
 
     assert (given(7), given(8)) == (1, 0)
     codes.clear()
-    assert given(8) == 1  # what is not known is given
+    assert given(8) == 1  # unknown tags codes match
     assert isinstance(store.reader.get_now(queue, 2, 32, None), GetResult)
     store.close()
 
@@ -535,7 +535,7 @@ def test_a_batch_counts_as_its_messages(tmp_path: Path) -> None:
     batches.store.close()
 
 
-def test_an_offset_within_a_batch_gives_the_whole_of_it(tmp_path: Path) -> None:
+def test_an_offset_within_a_batch_returns_the_whole_batch(tmp_path: Path) -> None:
     batches = _Batches(tmp_path, [(10, 300, 0), (1, 300, 0), (5, 300, 0)])
     result = batches.get(7, count=11)
     assert (batches.numbers(result), result.count, result.next_offset) == ([0, 1], 11, 11)
@@ -543,7 +543,7 @@ def test_an_offset_within_a_batch_gives_the_whole_of_it(tmp_path: Path) -> None:
     batches.store.close()
 
 
-def test_one_batch_is_given_however_large(tmp_path: Path) -> None:
+def test_one_batch_is_returned_however_large(tmp_path: Path) -> None:
     batches = _Batches(tmp_path, [(100, 300_000, 0), (1, 300, 0)])
     result = batches.get(0, count=1)
     assert (batches.numbers(result), result.count, result.next_offset) == ([0], 100, 100)
@@ -556,7 +556,7 @@ def test_batches_are_bounded_in_bytes(tmp_path: Path) -> None:
     batches.store.close()
 
 
-def test_batches_of_chosen_tags(tmp_path: Path) -> None:
+def test_batches_of_some_tags(tmp_path: Path) -> None:
     batches = _Batches(tmp_path, [(4, 300, 1), (4, 300, 2), (4, 300, 1), (4, 300, 2)])
     result = batches.get(0, tags=frozenset({2}))
     assert (batches.numbers(result), result.count, result.next_offset) == ([1, 3], 8, 16)
@@ -565,7 +565,7 @@ def test_batches_of_chosen_tags(tmp_path: Path) -> None:
     batches.store.close()
 
 
-def test_a_gap_between_batches_is_passed_over(tmp_path: Path) -> None:
+def test_a_gap_between_batches_is_skipped(tmp_path: Path) -> None:
     batches = _Batches(tmp_path, [(4, 300, 1)])
     batches.queue.fill_gap(1000)
     offset, _ = put(batches.store, b"1".ljust(300 - RECORD), queue_id=9)
@@ -575,7 +575,7 @@ def test_a_gap_between_batches_is_passed_over(tmp_path: Path) -> None:
     batches.store.close()
 
 
-def test_a_record_by_its_place(tmp_path: Path) -> None:
+def test_a_record_by_its_log_offset(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 3)
     (first, second) = [entry[0] for entry in store.queue_entries("TopicA", 0, 0, 2) or []]
 
@@ -596,7 +596,7 @@ def test_a_record_that_is_not_in_memory(tmp_path: Path) -> None:
         store.record_now(0)
 
 
-def test_where_nobody_can_tell_old_records_count_as_not_in_memory(tmp_path: Path) -> None:
+def test_without_nowait_old_records_count_as_cold(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 2)
     store.reader._warm.is_exact = False
     assert store.record_now(0) is not None

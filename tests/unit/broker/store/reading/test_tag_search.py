@@ -1,4 +1,4 @@
-"""Searching packed entries for tags, against a look at each entry."""
+"""Searching packed entries for tags, compared with unpacking each entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.reading.tag_search import find_tagged, has_hashes_alone
 
-# Some whose bytes are in places and sizes as well, and in the bytes where two entries meet.
+# Some codes whose bytes also occur in offsets and sizes, and across two entries.
 codes = st.sampled_from([0, 1, -1, 256, 1 << 24, 98765432, -98765432, (1 << 31) - 1, -(1 << 31)])
 entries = st.tuples(
     st.sampled_from([0, 1, 256, 98765432, 1 << 40]), st.sampled_from([1, 256, 1 << 24]), codes
@@ -21,7 +21,7 @@ def packed(*given_entries: tuple[int, int, int]) -> bytes:
 
 
 @given(st.lists(entries, max_size=40), st.frozensets(codes, min_size=1, max_size=4), st.integers(1, 50))
-def test_as_a_look_at_each(
+def test_a_search_equals_a_look_at_each_entry(
     given_entries: list[tuple[int, int, int]], wanted: frozenset[int], most: int
 ) -> None:
     raw = packed(*given_entries)
@@ -31,5 +31,5 @@ def test_as_a_look_at_each(
 
 
 @pytest.mark.parametrize("address", [-(1 << 63), -(1 << 63) + 4096, -(1 << 62)])
-def test_an_address_in_extension_files_is_no_hash(address: int) -> None:
+def test_an_extension_address_is_not_a_hash(address: int) -> None:
     assert not has_hashes_alone(packed((0, 100, 7), (100, 100, address), (200, 100, -7)))

@@ -9,7 +9,7 @@ import pytest
 from rmq_broker.store.recovery.checkpoint import Checkpoint
 
 
-def test_written_and_read(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     checkpoint = Checkpoint(1, 2, 3, 4, 5)
     checkpoint.save(path)
@@ -22,7 +22,7 @@ def test_written_and_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\1" * 39])
-def test_a_missing_or_short_file_vouches_for_nothing(tmp_path: Path, content: bytes | None) -> None:
+def test_a_missing_or_short_file_counts_as_zero(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "checkpoint"
     if content is not None:
         path.write_bytes(content)
@@ -32,7 +32,7 @@ def test_a_missing_or_short_file_vouches_for_nothing(tmp_path: Path, content: by
 
 @pytest.mark.parametrize("field", ["log_timestamp_ms", "queue_timestamp_ms", "index_timestamp_ms"])
 @pytest.mark.parametrize("time_ms", [-1, -(1 << 63), (1 << 43) + 1, (1 << 63) - 1])
-def test_times_that_cannot_be_vouch_for_nothing(
+def test_impossible_times_count_as_zero(
     tmp_path: Path, field: str, time_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "checkpoint"
@@ -45,7 +45,7 @@ def test_times_that_cannot_be_vouch_for_nothing(
     assert f"damaged file ignored path={path}" in caplog.text and str(time_ms) in caplog.text
 
 
-def test_the_safe_time_is_the_older_one_less_3_seconds() -> None:
+def test_the_safe_time_is_the_older_time_minus_3_seconds() -> None:
     assert Checkpoint(log_timestamp_ms=10_000, queue_timestamp_ms=9_000).safe_timestamp_ms == 6_000
     assert (
         Checkpoint(log_timestamp_ms=9_000, queue_timestamp_ms=10_000, index_timestamp_ms=1).safe_timestamp_ms

@@ -1,4 +1,4 @@
-"""The file that tells how far queues and log are written and flushed."""
+"""The file `rmq_checkpoint`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_is_saved_is_loaded(path: Path, durable: bool) -> None:
+def test_a_saved_file_is_loaded(path: Path, durable: bool) -> None:
     assert FineCheckpoint.load(path) == FineCheckpoint(1 << 40, 12345)
     with mock.patch.object(os, "fsync") as fsync:
         FineCheckpoint(7, 0).save(path, durable=durable)
@@ -31,7 +31,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert FineCheckpoint.load(tmp_path / "rmq_checkpoint") is None
 
 
-def test_any_damage_shows(path: Path) -> None:
+def test_any_damage_is_detected(path: Path) -> None:
     content = path.read_bytes()
     for position in range(len(content)):
         damaged = bytearray(content)

@@ -1,4 +1,4 @@
-"""What is remembered of queues: their ends at the last clean stop, and deleted topics."""
+"""The file `rmq_queues.json`: ends of queues at the last clean stop, and deleted topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHECKPOINT = Checkpoint(log_timestamp_ms=10, queue_timestamp_ms=20)
 
 
 def queues_with(folder: Path, **messages: int) -> ConsumeQueues:
-    """Queue 0 of each topic with so many messages."""
+    """Queues 0 of topics, each with a number of messages."""
     queues = ConsumeQueues(folder, 6000)
     for topic, count in messages.items():
         queue = queues.get_or_create(topic, 0)
@@ -31,7 +31,7 @@ def loaded(path: Path) -> QueueStateFile:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Of a file that a clean stop with TopicA 5 and Thème 3 wrote."""
+    """The path of a file that a clean stop with 5 messages of TopicA and 3 of Thème wrote."""
     path = tmp_path / "rmq_queues.json"
     queues = queues_with(tmp_path / "before", TopicA=5, Thème=3, Empty=0)
     QueueStateFile(path).save_ends(queues, CHECKPOINT, 0)
@@ -60,7 +60,7 @@ def test_queues_that_lack_entries(tmp_path: Path, path: Path, found: dict[str, i
     queues.close()
 
 
-def test_deleted_topics_lack_nothing(tmp_path: Path, path: Path) -> None:
+def test_deleted_topics_lack_no_entries(tmp_path: Path, path: Path) -> None:
     state = loaded(path)
     state.note_deleted(["TopicA", "Unknown"], 700)
     queues = queues_with(tmp_path / "after", Thème=3)
@@ -72,7 +72,7 @@ def test_deleted_topics_lack_nothing(tmp_path: Path, path: Path) -> None:
     queues.close()
 
 
-def test_deleted_topics_are_forgotten_with_their_messages(tmp_path: Path, path: Path) -> None:
+def test_deleted_topics_are_dropped_with_their_messages(tmp_path: Path, path: Path) -> None:
     state = loaded(path)
     state.note_deleted(["Old"], 500)
     state.note_deleted(["New"], 900)
@@ -96,9 +96,7 @@ def test_deleted_topics_are_forgotten_with_their_messages(tmp_path: Path, path: 
         b'{"checkpoint": [], "ends": {"T": {"0": null}}, "deleted": {}}',
     ],
 )
-def test_a_damaged_file_says_nothing(
-    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_ignored(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "rmq_queues.json"
     path.write_bytes(content)
     state = loaded(path)
@@ -107,7 +105,7 @@ def test_a_damaged_file_says_nothing(
     assert "unreadable file ignored" in caplog.text
 
 
-def test_a_missing_file_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_file_counts_as_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = loaded(tmp_path / "rmq_queues.json")
     assert not state.lacks_entries(queues_with(tmp_path / "q"), Checkpoint(), after_clean_stop=True)
     assert not caplog.text

@@ -42,12 +42,12 @@ def stop_cleanly(store: MessageStore) -> None:
 
 
 def kill(store: MessageStore) -> None:
-    """As far as files go, a killed process leaves what `close` leaves."""
+    """A killed process leaves the files as `close` does."""
     store.close()
 
 
 def crash(store: MessageStore) -> None:
-    """All pages were written, but nobody knows."""
+    """All pages were written, but the next start cannot know."""
     store.close()
     machine_crashed(store._settings.store_path_root_dir)
 
@@ -79,7 +79,7 @@ def test_an_empty_store(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
 
 
 @every_stop
-def test_nothing_is_lost_and_it_goes_on(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
+def test_no_message_is_lost_and_appends_continue(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
     messages = 0
     for _ in range(4):
         store = opened(tmp_path)
@@ -91,7 +91,7 @@ def test_nothing_is_lost_and_it_goes_on(tmp_path: Path, stop: Stop, kind: StopKi
 
 
 @every_stop
-def test_opening_twice_is_opening_once(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
+def test_recovery_is_idempotent(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
     store = opened(tmp_path)
     fill(store, 1500, topics=2, queues=2, size=150)
     stop(store)
@@ -102,8 +102,8 @@ def test_opening_twice_is_opening_once(tmp_path: Path, stop: Stop, kind: StopKin
 
 
 @every_stop
-def test_all_queues_gone(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
-    """The known way to have the queues built again."""
+def test_all_queues_removed(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
+    """The usual way to have the queues rebuilt."""
     store = opened(tmp_path)
     fill(store, 1500, topics=3, queues=2, size=150)
     stop(store)
@@ -117,8 +117,8 @@ def test_all_queues_gone(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
 
 @every_stop
 @pytest.mark.parametrize("lost", ["Topic1", "Topic1/0", "Topic1/0/00000000000000006000"])
-def test_some_queues_files_gone(tmp_path: Path, stop: Stop, kind: StopKind, lost: str) -> None:
-    """A queue that goes less far than at the last clean stop is built again, no offset is given twice."""
+def test_queue_files_removed(tmp_path: Path, stop: Stop, kind: StopKind, lost: str) -> None:
+    """A queue that ends earlier than at the last clean stop is rebuilt, no offset is assigned twice."""
     store = opened(tmp_path)
     fill(store, 1300, topics=2, size=150)
     stop_cleanly(store)
@@ -146,8 +146,8 @@ def test_a_queue_file_missing_between_others(tmp_path: Path, stop: Stop, kind: S
 
 
 @every_stop
-def test_lost_entries_show_when_the_log_goes_on(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
-    """The file of queue ends is not there (a store of Apache's), but newer messages tell of older ones."""
+def test_newer_messages_reveal_lost_entries(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
+    """The file of queue ends is missing (a store of Apache's), but newer messages reveal older ones."""
     store = opened(tmp_path)
     fill(store, 900, topics=2, size=150)
     stop(store)
@@ -163,7 +163,7 @@ def test_lost_entries_show_when_the_log_goes_on(tmp_path: Path, stop: Stop, kind
 
 @every_stop
 def test_queues_ahead_of_the_log(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
-    """Entries of messages that never got to the disk: they go, and their offsets are given again."""
+    """Entries of messages that never got to disk are dropped, and their offsets reused."""
     store = opened(tmp_path)
     fill(store, 200, topics=2, size=150)
     end = store.commit_log.max_offset
@@ -181,8 +181,8 @@ def test_queues_ahead_of_the_log(tmp_path: Path, stop: Stop, kind: StopKind) -> 
 
 
 @every_stop
-def test_a_queue_that_points_nowhere(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
-    """What is no message's place is believed of no queue: the log's end is found without it."""
+def test_a_queue_with_wrong_log_offsets(tmp_path: Path, stop: Stop, kind: StopKind) -> None:
+    """Entries that lead to no record are ignored: the log's end is found without them."""
     store = opened(tmp_path)
     fill(store, 200, size=150)
     end = store.commit_log.max_offset
@@ -199,8 +199,8 @@ def test_a_queue_that_points_nowhere(tmp_path: Path, stop: Stop, kind: StopKind)
     store.close()
 
 
-def test_a_batch_of_which_the_queue_has_a_part(tmp_path: Path) -> None:
-    """Killed in the middle of the copy, whose parts go in any order."""
+def test_a_queue_with_a_part_of_a_batch(tmp_path: Path) -> None:
+    """Killed in the middle of the copy, whose parts are written in any order."""
     for holes in ([0], [3], [0, 1, 2], [9], [8, 9], [0, 9], [4, 5, 6], list(range(10))):
         root = tmp_path / "-".join(map(str, holes))
         store = opened(root)
@@ -216,7 +216,7 @@ def test_a_batch_of_which_the_queue_has_a_part(tmp_path: Path) -> None:
         assert check_agreement(root) == 411
 
 
-def test_an_entry_of_which_a_part_was_written(tmp_path: Path) -> None:
+def test_an_entry_written_in_part(tmp_path: Path) -> None:
     for missing in range(1, 20):
         root = tmp_path / str(missing)
         store = opened(root)
@@ -228,7 +228,7 @@ def test_an_entry_of_which_a_part_was_written(tmp_path: Path) -> None:
         assert check_agreement(root) == 11
 
 
-def test_only_what_is_younger_than_the_checkpoint_is_read_again(tmp_path: Path) -> None:
+def test_only_records_newer_than_the_checkpoint_are_read(tmp_path: Path) -> None:
     clock = Clock(step_ms=10)  # 1,000 messages take 10 s
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
     fill(store, 2000, topics=3, queues=2)
@@ -237,13 +237,13 @@ def test_only_what_is_younger_than_the_checkpoint_is_read_again(tmp_path: Path) 
     crash(store)
     (tmp_path / "rmq_checkpoint").unlink()
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
-    assert 800 <= report_of(store).records_read <= 810  # 500, and what the 3 s of safety take
+    assert 800 <= report_of(store).records_read <= 810  # 500, and the records of 3 s of safety
     crash(store)
     assert check_agreement(tmp_path) == 2500
 
 
-def test_quiet_queues_lead_to_where_to_begin(tmp_path: Path) -> None:
-    """Many queues that were all written to just now do not help: the others do."""
+def test_idle_queues_lead_to_the_start_point(tmp_path: Path) -> None:
+    """Queues that were all written to just now do not help, idle queues do."""
     clock = Clock(step_ms=10)
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
     fill(store, 1000, topics=50)
@@ -258,7 +258,7 @@ def test_quiet_queues_lead_to_where_to_begin(tmp_path: Path) -> None:
     assert check_agreement(tmp_path) == 1300
 
 
-def test_without_a_checkpoint_all_is_read_again(tmp_path: Path) -> None:
+def test_without_a_checkpoint_the_whole_log_is_read(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 1000, topics=3)
     crash(store)
@@ -268,8 +268,8 @@ def test_without_a_checkpoint_all_is_read_again(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_a_crash_left_in_the_page_cache_is_flushed(tmp_path: Path) -> None:
-    """Before the checkpoint says that it is on the disk."""
+def test_records_in_the_page_cache_are_flushed_after_a_crash(tmp_path: Path) -> None:
+    """Before the checkpoint declares them flushed."""
     store = opened(tmp_path)
     fill(store, 1500, size=150)
     store.close()
@@ -281,15 +281,15 @@ def test_what_a_crash_left_in_the_page_cache_is_flushed(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_mark_of_a_running_broker_comes_before_messages(tmp_path: Path) -> None:
+def test_the_abort_file_exists_before_the_first_message(tmp_path: Path) -> None:
     store = opened(tmp_path)
     assert (tmp_path / "abort").read_text().isdigit()
     stop_cleanly(store)
     assert not (tmp_path / "abort").exists()
 
 
-def test_a_log_without_queues_and_without_marks(tmp_path: Path) -> None:
-    """A commit log alone, as a backup may have kept it."""
+def test_a_commit_log_alone(tmp_path: Path) -> None:
+    """A commit log without any other file, as a backup may hold it."""
     store = opened(tmp_path / "a")
     fill(store, 700, topics=3, size=150)
     store.close()
@@ -313,11 +313,11 @@ def test_queues_without_a_log_begin_at_0(tmp_path: Path, caplog: pytest.LogCaptu
     assert check_agreement(tmp_path) == 1
 
 
-# --- topics that were deleted, and the log of a store that lost its beginning ---
+# --- deleted topics, and logs without a beginning ---
 
 
-def test_a_deleted_topic_made_again(tmp_path: Path) -> None:
-    """The log holds both; built again, the queue is that of the second."""
+def test_a_deleted_topic_created_again(tmp_path: Path) -> None:
+    """The log holds both topics; the rebuilt queue is that of the second."""
     store = opened(tmp_path)
     for number in range(50):
         put(store, b"old %d" % number)
@@ -339,8 +339,8 @@ def test_a_deleted_topic_made_again(tmp_path: Path) -> None:
     store.close()
 
 
-def test_deleting_is_no_loss_of_queues(tmp_path: Path) -> None:
-    """After it the next start does not read all of the log to bring the topic back."""
+def test_a_deleted_topic_does_not_count_as_lost_queues(tmp_path: Path) -> None:
+    """The next start does not read the whole log to restore the topic."""
     store = opened(tmp_path)
     fill(store, 700, topics=2)
     stop_cleanly(store)
@@ -357,7 +357,7 @@ def test_deleting_is_no_loss_of_queues(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_deletion_that_was_cut_short(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupted_deletion_is_finished(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = opened(tmp_path)
     fill(store, 700, topics=2, queues=2)
     store.queues.write_out()
@@ -398,7 +398,7 @@ def test_a_log_that_lost_its_beginning_without_queues(tmp_path: Path, stop: Stop
     assert len(entries_on_disk(tmp_path, "Topic0", 0)) == 751 - remaining[0].message.queue_offset
 
 
-def test_a_queue_whose_messages_have_all_gone_keeps_its_offset(tmp_path: Path) -> None:
+def test_a_queue_whose_messages_were_all_deleted_keeps_its_offset(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 350, topics=1, size=150)
     for number in range(700):
@@ -417,7 +417,7 @@ def test_a_queue_whose_messages_have_all_gone_keeps_its_offset(tmp_path: Path) -
     store.close()
 
 
-def test_the_checkpoint_goes_back_with_the_clock(tmp_path: Path) -> None:
+def test_the_checkpoint_follows_a_clock_that_is_set_back(tmp_path: Path) -> None:
     clock = Clock()
     store = opened(tmp_path, clock=clock)
     put(store)
@@ -430,8 +430,8 @@ def test_the_checkpoint_goes_back_with_the_clock(tmp_path: Path) -> None:
     assert checkpoint.log_timestamp_ms == checkpoint.queue_timestamp_ms == clock.now_ms
 
 
-def test_trailing_zeros_of_a_queue_are_not_believed(tmp_path: Path) -> None:
-    """Entries of an older time behind the end of a queue are wiped, or a later start would find them."""
+def test_entries_behind_the_end_of_a_queue_are_cleared(tmp_path: Path) -> None:
+    """Old entries behind the end of a queue are cleared, or a later start would find them."""
     store = opened(tmp_path)
     fill(store, 20)
     store.close()

@@ -1,4 +1,4 @@
-"""Logs whose end, or middle, is not as it was written."""
+"""Logs that are damaged at the end or in the middle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ crashes = pytest.mark.parametrize("crash_of_the_machine", [False, True], ids=["k
 
 
 class Torn:
-    """A store of some messages, to be opened again and again with another damage to the last of them."""
+    """A store to be opened repeatedly, each time with other damage to the last message."""
 
     def __init__(self, root: Path, crash_of_the_machine: bool) -> None:
         store = opened(root, log_file_bytes=SMALL)
@@ -52,7 +52,7 @@ class Torn:
         self.record = range(begin, begin + list(records_on_disk(root))[-1].message.store_size)
 
     def put_back(self, *, with_entry: bool) -> None:
-        """The directory as it was before any damage, the queue with the last entry or without."""
+        """Restore the directory before the damage, with or without the queue's last entry."""
         self.log.write_bytes(self.content)
         self.queue.write_bytes(self.entries if with_entry else self.entries[:100] + bytes(5900))
         (self.root / "abort").touch()
@@ -61,7 +61,7 @@ class Torn:
             machine_crashed(self.root)
 
     def opened_twice(self) -> int:
-        """The number of messages found; they can all be read, and the store goes on behind them."""
+        """The number of messages found, after checking that they are readable and appends continue."""
         store = opened(self.root, log_file_bytes=SMALL)
         found = read_all(store)
         end = store.commit_log.max_offset
@@ -80,10 +80,8 @@ class Torn:
 
 @crashes
 @pytest.mark.parametrize("with_entry", [False, True])
-def test_a_last_record_that_was_not_written_to_its_end(
-    tmp_path: Path, crash_of_the_machine: bool, with_entry: bool
-) -> None:
-    """From every byte on: zeros, or a file that ends there; the process writes its beginning last."""
+def test_a_last_record_written_in_part(tmp_path: Path, crash_of_the_machine: bool, with_entry: bool) -> None:
+    """Zeros from any byte on, or a file that ends there; the process writes the beginning last."""
     torn = Torn(tmp_path, crash_of_the_machine)
     properties = torn.content.index(b"name\x01value", torn.record.start)
     for position in torn.record:
@@ -103,8 +101,8 @@ def test_a_last_record_that_was_not_written_to_its_end(
 
 
 @crashes
-def test_a_last_record_with_a_garbled_byte(tmp_path: Path, crash_of_the_machine: bool) -> None:
-    """Whatever it says then: it is there, or not, and nothing else is harmed."""
+def test_a_last_record_with_a_damaged_byte(tmp_path: Path, crash_of_the_machine: bool) -> None:
+    """The record is found or not, and no other message is affected."""
     torn = Torn(tmp_path, crash_of_the_machine)
     for position in torn.record:
         for flip in (0x01, 0x80):
@@ -131,8 +129,8 @@ def test_a_last_record_with_a_garbled_byte(tmp_path: Path, crash_of_the_machine:
 
 
 @crashes
-def test_old_records_behind_the_end_never_come_back(tmp_path: Path, crash_of_the_machine: bool) -> None:
-    """Records of the same size, valid in every respect, follow a damaged one: they are wiped."""
+def test_old_records_behind_the_end_never_reappear(tmp_path: Path, crash_of_the_machine: bool) -> None:
+    """Valid records of the same size follow a damaged one: they are cleared."""
     store = opened(tmp_path)
     places = [put(store, b"old %d" % number) for number in range(10)]
     store.close()
@@ -152,7 +150,7 @@ def test_old_records_behind_the_end_never_come_back(tmp_path: Path, crash_of_the
     assert check_agreement(tmp_path) == 6
 
 
-# --- queue offsets that cannot be ---
+# --- impossible queue offsets ---
 
 
 def with_queue_offset(root: Path, place: int, queue_offset: int) -> None:
@@ -160,7 +158,7 @@ def with_queue_offset(root: Path, place: int, queue_offset: int) -> None:
 
 
 def damaged_offset(tmp_path: Path, at: int, queue_offset: int, *, messages: int = 20) -> MessageStore:
-    """A store, opened again without queues, in which one record names another queue offset."""
+    """A store, opened without queues, in which one record has a wrong queue offset."""
     store = opened(tmp_path)
     places = [put(store, b"%d" % number)[0] for number in range(messages)]
     store.close()
@@ -171,15 +169,15 @@ def damaged_offset(tmp_path: Path, at: int, queue_offset: int, *, messages: int 
 
 @pytest.mark.parametrize("queue_offset", [20 * 100 // 90 + 1, 10_000, 1 << 31, 1 << 40, (1 << 63) - 1])
 @pytest.mark.parametrize("at", [0, 10, 19])
-def test_an_absurd_queue_offset(
+def test_an_impossible_queue_offset(
     tmp_path: Path, queue_offset: int, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its record gets no entry; all others keep theirs, and nothing is filled for hours."""
+    """The record gets no entry, all others keep theirs, and no huge gap is filled."""
     store = damaged_offset(tmp_path, at, queue_offset)
     expected = [b"%d" % number for number in range(20) if number != at]
     assert bodies(store) == expected
     assert f"topic=TopicA queue=0 queue_offset={queue_offset} " in caplog.text
-    # Behind the last message, 20 would be right, but nobody can know that it is not 19.
+    # Behind the last message 20 would be right, but 19 cannot be ruled out.
     assert put(store, b"next")[1] == (19 if at == 19 else 20)
     store.close()
     store = opened(tmp_path)
@@ -189,8 +187,8 @@ def test_an_absurd_queue_offset(
 
 
 @pytest.mark.parametrize(("at", "queue_offset"), [(10, 3), (19, 18), (10, 12), (10, 15), (5, 6)])
-def test_a_queue_offset_that_is_another_messages(tmp_path: Path, at: int, queue_offset: int) -> None:
-    """A damaged field costs its own message at most."""
+def test_a_queue_offset_of_another_message(tmp_path: Path, at: int, queue_offset: int) -> None:
+    """A damaged field loses at most its own message."""
     store = damaged_offset(tmp_path, at, queue_offset)
     found = bodies(store)
     assert len(found) == len(set(found))
@@ -204,8 +202,8 @@ def test_a_queue_offset_that_is_another_messages(tmp_path: Path, at: int, queue_
         store.close()
 
 
-def test_an_offset_given_twice(tmp_path: Path) -> None:
-    """A broker before us lost a queue's end and used its offsets again: the first ones win, as Apache's."""
+def test_an_offset_assigned_twice(tmp_path: Path) -> None:
+    """An earlier broker lost a queue's end and reused its offsets: the first messages win, as with Apache."""
     store = opened(tmp_path)
     places = [put(store, b"%d" % number)[0] for number in range(10)]
     store.close()
@@ -218,8 +216,8 @@ def test_an_offset_given_twice(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_gap_in_the_log_stays_one(tmp_path: Path) -> None:
-    """Messages of a queue are missing in the log: the others keep their offsets, pulls go past the gap."""
+def test_a_gap_in_the_log_stays_a_gap(tmp_path: Path) -> None:
+    """Messages of a queue are missing in the log: others keep their offsets, pulls skip the gap."""
     store = opened(tmp_path)
     for number in range(200):
         put(store, b"%d" % number, properties=b"a\x01" + b"x" * 400)
@@ -246,13 +244,13 @@ def test_a_gap_in_the_log_stays_one(tmp_path: Path) -> None:
     assert set(entries_on_disk(tmp_path, "TopicA", 0)) == {*range(50), *range(150, 200)}
 
 
-# --- damage where everything is known to have been written ---
+# --- damage before the offset that was certainly written ---
 
 
-def test_damage_in_the_middle_costs_only_what_is_damaged(
+def test_damage_in_the_middle_loses_only_damaged_records(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Queues are built again out of a log with a bad place: what comes behind it is not cut off."""
+    """Queues are rebuilt from a log with damage: later records are not cut off."""
     store = opened(tmp_path)
     fill(store, 1000, size=300)
     end = store.commit_log.max_offset
@@ -287,7 +285,7 @@ def test_a_file_damaged_to_its_end(tmp_path: Path, length: int) -> None:
 
 
 def test_after_a_crash_of_the_machine_the_log_ends_at_the_first_bad_record(tmp_path: Path) -> None:
-    """What is behind it may be anything: later files go too."""
+    """Any bytes may follow: later files are removed, too."""
     store = opened(tmp_path)
     fill(store, 1000, size=300)
     store.close()
@@ -302,7 +300,7 @@ def test_after_a_crash_of_the_machine_the_log_ends_at_the_first_bad_record(tmp_p
     assert check_agreement(tmp_path) == 300
 
 
-def test_but_never_before_what_the_checkpoint_vouches_for(tmp_path: Path) -> None:
+def test_the_log_never_ends_before_the_checkpoint(tmp_path: Path) -> None:
     clock = Clock(step_ms=20)
     store = opened(tmp_path, clock=clock)
     fill(store, 1000, size=300)
@@ -326,8 +324,8 @@ def test_but_never_before_what_the_checkpoint_vouches_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("page", [1, 2, 3])
-def test_a_page_of_properties_that_was_not_written(tmp_path: Path, page: int) -> None:
-    """No checksum tells; that a whole page of them is zero does."""
+def test_a_missing_page_of_properties(tmp_path: Path, page: int) -> None:
+    """No checksum reveals it, but a page of zeros does."""
     store = opened(tmp_path)
     put(store, b"first")
     begin, _ = put(store, b"x" * 1000, properties=b"name\x01" + b"v" * 15_000 + b"\x02")
@@ -359,8 +357,8 @@ def test_zeros_in_properties_are_allowed(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_batch_of_which_the_log_has_a_part(tmp_path: Path) -> None:
-    """Its beginning is written last: none of it is there to a process that was killed in the middle."""
+def test_a_batch_written_in_part(tmp_path: Path) -> None:
+    """The beginning is written last: after a kill in the middle, no message of the batch exists."""
     store = opened(tmp_path / "a")
     fill(store, 10)
     offsets, _ = put_batch(store, [b"%d" % number * 20 for number in range(10)], "Topic0")
@@ -377,8 +375,8 @@ def test_a_batch_of_which_the_log_has_a_part(tmp_path: Path) -> None:
         check_agreement(root)
 
 
-def test_an_entry_of_another_time_in_the_log(tmp_path: Path) -> None:
-    """A queue's entry leads to a record, but of another queue: the log's end is not taken from it."""
+def test_an_entry_that_leads_to_a_record_of_another_queue(tmp_path: Path) -> None:
+    """A queue's entry leads to a record of another queue: the log's end is not taken from it."""
     store = opened(tmp_path)
     fill(store, 100, topics=2)
     end = store.commit_log.max_offset

@@ -1,4 +1,4 @@
-"""What was in memory alone when the process died, and how far back recovery goes for it."""
+"""Entries in memory alone when the process died, and how far back recovery reads for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Stop = Callable[[MessageStore], None]
 
 
 def killed(store: MessageStore) -> None:
-    """What was not written out is gone."""
+    """Unwritten entries are lost."""
     store.queues.close(write_out=False)
     store.close()
 
@@ -52,7 +52,7 @@ every_crash = pytest.mark.parametrize("stop", [killed, crashed])
 
 
 def written(store: MessageStore, *, flushed: bool = False) -> int:
-    """Bring everything into the files, as the flusher does; where the log ends."""
+    """Write all entries to the files, as the flusher does; return the log's end."""
     store.queues.write_out()
     end = store.commit_log.max_offset
     before = fine_of(store)
@@ -73,29 +73,29 @@ def report_of(store: MessageStore) -> RecoveryReport:
     return store.recovery
 
 
-def opened_whole(root: Path, messages: int) -> RecoveryReport:
-    """Opened again: all of it is there, in the queues' files as well; what recovery did."""
+def opened_complete(root: Path, messages: int) -> RecoveryReport:
+    """Open again, check that all messages and queue entries exist, and return recovery's report."""
     store = opened(root)
     store.close()
     assert check_agreement(root) == messages
     return report_of(store)
 
 
-# --- where it begins ---
+# --- start points ---
 
 
 @every_crash
-def test_only_what_was_written_since_is_read(tmp_path: Path, stop: Stop) -> None:
+def test_only_later_records_are_read(tmp_path: Path, stop: Stop) -> None:
     store = opened(tmp_path)
     fill(store, 1500, topics=3, queues=2, size=150)
     end = written(store, flushed=True)
     fill(store, 200, topics=3, queues=2, size=150)
     stop(store)
-    report = opened_whole(tmp_path, 1700)
+    report = opened_complete(tmp_path, 1700)
     assert (report.began_at, report.records_read) == (end, 200)
 
 
-def test_what_is_written_but_not_flushed_is_good_after_a_kill_only(tmp_path: Path) -> None:
+def test_the_written_offset_is_valid_after_a_kill_only(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 300, topics=3)
     flushed = written(store, flushed=True)
@@ -109,22 +109,22 @@ def test_what_is_written_but_not_flushed_is_good_after_a_kill_only(tmp_path: Pat
     killed(store)
     fine_path(store).write_bytes(fine)
     machine_crashed(tmp_path)
-    report = opened_whole(tmp_path, 630)
+    report = opened_complete(tmp_path, 630)
     assert (report.began_at, report.records_read) == (flushed, 330)
 
 
 @every_crash
-def test_nothing_came_behind_it(tmp_path: Path, stop: Stop) -> None:
+def test_no_record_follows_the_offset(tmp_path: Path, stop: Stop) -> None:
     store = opened(tmp_path)
     fill(store, 100, topics=3)
     end = written(store, flushed=True)
     stop(store)
-    report = opened_whole(tmp_path, 100)
+    report = opened_complete(tmp_path, 100)
     assert (report.began_at, report.records_read, report.log_end) == (end, 0, end)
 
 
 @every_crash
-def test_at_the_end_of_a_file(tmp_path: Path, stop: Stop) -> None:
+def test_the_offset_is_the_end_of_a_file(tmp_path: Path, stop: Stop) -> None:
     store = opened(tmp_path)
     while store.commit_log.max_offset < 60_000:
         fill(store, 1, size=150)
@@ -132,24 +132,24 @@ def test_at_the_end_of_a_file(tmp_path: Path, stop: Stop) -> None:
     written(store, flushed=True)
     fill(store, 200, size=150)  # the next record is in the next file
     stop(store)
-    assert opened_whole(tmp_path, count + 200).records_read == 200
+    assert opened_complete(tmp_path, count + 200).records_read == 200
 
 
 @every_crash
-def test_a_torn_record_behind_it(tmp_path: Path, stop: Stop) -> None:
-    """No sound record begins there, but one ends there."""
+def test_a_torn_record_follows_the_offset(tmp_path: Path, stop: Stop) -> None:
+    """No valid record begins there, but one ends there."""
     store = opened(tmp_path)
     fill(store, 100, topics=3)
     end = written(store, flushed=True)
     put(store, b"to be torn" * 10)
     stop(store)
     overwrite(log_file(tmp_path), end + 100, bytes(40))
-    report = opened_whole(tmp_path, 100)
+    report = opened_complete(tmp_path, 100)
     assert (report.began_at, report.log_end) == (end, end)
 
 
 @every_crash
-def test_without_the_file_the_checkpoints_time_counts(tmp_path: Path, stop: Stop) -> None:
+def test_without_the_file_the_checkpoint_decides(tmp_path: Path, stop: Stop) -> None:
     clock = Clock(step_ms=10)
     store = opened(tmp_path, clock=clock)
     fill(store, 900, topics=3)
@@ -157,11 +157,11 @@ def test_without_the_file_the_checkpoints_time_counts(tmp_path: Path, stop: Stop
     fill(store, 100, topics=3)
     stop(store)
     fine_path(store).unlink()
-    assert 400 <= opened_whole(tmp_path, 1000).records_read <= 410  # 3 s of safety
+    assert 400 <= opened_complete(tmp_path, 1000).records_read <= 410  # 3 s of safety
 
 
 def saved(*offsets: int) -> bytes:
-    """The content of a file that is sound."""
+    """The content of a valid file."""
     path = Path(tempfile.mkstemp()[1])
     FineCheckpoint(*offsets).save(path, durable=False)
     content = path.read_bytes()
@@ -183,7 +183,7 @@ def bad_contents(end: int) -> dict[str, bytes]:
 
 @every_crash
 @pytest.mark.parametrize("damage", bad_contents(1000))
-def test_one_that_does_not_fit_the_log(tmp_path: Path, stop: Stop, damage: str) -> None:
+def test_an_offset_that_does_not_fit_the_log(tmp_path: Path, stop: Stop, damage: str) -> None:
     store = opened(tmp_path)
     fill(store, 300, topics=3, size=150)
     written(store, flushed=True)
@@ -191,12 +191,12 @@ def test_one_that_does_not_fit_the_log(tmp_path: Path, stop: Stop, damage: str) 
     end = store.commit_log.max_offset
     stop(store)
     fine_path(store).write_bytes(bad_contents(end)[damage])
-    report = opened_whole(tmp_path, 400)
+    report = opened_complete(tmp_path, 400)
     assert (report.began_at, report.log_end) == (0, end)
 
 
-def test_a_log_of_which_the_beginning_is_gone(tmp_path: Path) -> None:
-    """The offset lies before what is left."""
+def test_a_log_whose_beginning_was_deleted(tmp_path: Path) -> None:
+    """The offset is before the first remaining file."""
     store = opened(tmp_path)
     fill(store, 100, size=150)
     written(store, flushed=True)
@@ -212,20 +212,20 @@ def test_a_log_of_which_the_beginning_is_gone(tmp_path: Path) -> None:
 
 @every_crash
 @pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/Topic1", "consumequeue/Topic1/0"])
-def test_queues_removed_meanwhile(tmp_path: Path, stop: Stop, lost: str) -> None:
-    """They contradict the offset: newer messages tell of older ones."""
+def test_queues_removed_since_the_last_run(tmp_path: Path, stop: Stop, lost: str) -> None:
+    """They contradict the offset: newer messages reveal older ones."""
     store = opened(tmp_path)
     fill(store, 300, topics=3)
     written(store, flushed=True)
     fill(store, 30, topics=3)
     stop(store)
     shutil.rmtree(tmp_path / lost)
-    assert opened_whole(tmp_path, 330).began_at == 0
+    assert opened_complete(tmp_path, 330).began_at == 0
 
 
 @every_crash
 def test_a_queues_first_file_is_lost(tmp_path: Path, stop: Stop) -> None:
-    """What is read again begins in the middle of it: the messages before that are not taken for cleaned."""
+    """Reading begins in the middle of that file: earlier messages do not count as deleted."""
     store = opened(tmp_path)
     fill(store, 150, size=150)
     written(store, flushed=True)
@@ -233,22 +233,22 @@ def test_a_queues_first_file_is_lost(tmp_path: Path, stop: Stop) -> None:
     store.queues.write_out()
     stop(store)
     (tmp_path / "consumequeue/Topic0/0" / file_name(0)).unlink()
-    assert opened_whole(tmp_path, 600).began_at == 0
+    assert opened_complete(tmp_path, 600).began_at == 0
 
 
-def test_after_a_clean_stop_it_says_nothing(tmp_path: Path) -> None:
+def test_a_clean_stop_removes_the_file(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 300, topics=3)
     asyncio.run(store.stop())
     FineCheckpoint(100, 100).save(fine_path(store), durable=False)
-    assert opened_whole(tmp_path, 300).records_read == 0
+    assert opened_complete(tmp_path, 300).records_read == 0
 
 
-# --- what becomes of the file ---
+# --- the file rmq_checkpoint ---
 
 
 @every_crash
-def test_it_is_true_when_the_store_is_open(tmp_path: Path, stop: Stop) -> None:
+def test_the_file_is_correct_while_the_store_is_open(tmp_path: Path, stop: Stop) -> None:
     store = opened(tmp_path)
     fill(store, 300, topics=3)
     flushed = written(store, flushed=True)
@@ -258,11 +258,11 @@ def test_it_is_true_when_the_store_is_open(tmp_path: Path, stop: Stop) -> None:
     expected = FineCheckpoint(store.commit_log.max_offset, flushed)
     assert fine_of(store) == report_of(store).fine == expected
     killed(store)
-    assert opened_whole(tmp_path, 400).records_read == 0
+    assert opened_complete(tmp_path, 400).records_read == 0
 
 
 def test_a_log_that_became_shorter(tmp_path: Path) -> None:
-    """The power failed: what is written at the same places now is not vouched for by the old offset."""
+    """After a power cut, the old offset does not cover records written at the same place now."""
     store = opened(tmp_path)
     fill(store, 300, topics=3)
     flushed = written(store, flushed=True)
@@ -278,15 +278,13 @@ def test_a_log_that_became_shorter(tmp_path: Path) -> None:
     fill(store, 60, topics=3)
     assert store.commit_log.max_offset == end
     killed(store)
-    report = opened_whole(tmp_path, 360)
+    report = opened_complete(tmp_path, 360)
     assert (report.began_at, report.records_read) == (flushed, 60)
 
 
 @pytest.mark.parametrize("first", [StopKind.CLEAN, StopKind.PROCESS_KILLED])
-def test_a_recovery_that_is_cut_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: StopKind
-) -> None:
-    """Queues are cut, and built again in memory, when the process dies: the offset must not outlive them."""
+def test_an_interrupted_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: StopKind) -> None:
+    """The process dies while queues are rebuilt in memory: the offset must not count those entries."""
     store = opened(tmp_path)
     fill(store, 900, topics=3)
     written(store, flushed=True)
@@ -309,11 +307,11 @@ def test_a_recovery_that_is_cut_short(
         with pytest.raises(OSError, match="No space left"):
             opened(tmp_path)
     assert fine_of(store).written == fine_of(store).flushed == 0
-    opened_whole(tmp_path, 900)
+    opened_complete(tmp_path, 900)
 
 
 def check_agreement_but(root: Path, topic: str) -> bool:
-    """Whether the other topics' queues hold all that the log does."""
+    """Check that the other topics' queues hold all messages of the log."""
     ends = {stored.key: stored.message.queue_offset + 1 for stored in records_on_disk(root)}
     return all(
         (root / "consumequeue" / name / str(queue_id) / file_name(0)).read_bytes()[end * 20 - 20 : end * 20]
@@ -323,12 +321,12 @@ def check_agreement_but(root: Path, topic: str) -> bool:
     )
 
 
-# --- zeros that are meant ---
+# --- zeros in properties ---
 
 
 @pytest.mark.parametrize("value", [b"\0", b"a\0b", b"\0" * 15])
 def test_a_last_message_with_zeros_in_its_properties(tmp_path: Path, value: bytes) -> None:
-    """It was acknowledged, and no entry in a file tells so."""
+    """The message was acknowledged, and no entry in a file proves it."""
     store = opened(tmp_path)
     put(store, b"first")
     put(store, b"last", properties=b"name\x01" + value + b"\x02")
@@ -338,12 +336,12 @@ def test_a_last_message_with_zeros_in_its_properties(tmp_path: Path, value: byte
     store.close()
 
 
-# --- any moment ---
+# --- kills at any moment ---
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
-    """Messages, batches, write-outs that fail in the middle, kills and crashes, again and again."""
+def test_kills_and_crashes_at_any_moment(tmp_path: Path, seed: int) -> None:
+    """Messages, batches, writes that fail in the middle, kills and crashes, repeatedly."""
     chance = random.Random(seed)
     messages = 0
     for _ in range(6):
@@ -365,4 +363,4 @@ def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
                 for queue in list(store.queues)[: chance.randrange(5)]:
                     queue.write_out()
         chance.choice((killed, crashed, MessageStore.close))(store)
-    opened_whole(tmp_path, messages)
+    opened_complete(tmp_path, messages)
