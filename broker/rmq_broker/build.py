@@ -5,7 +5,7 @@ tiers                      network/tiers.py
 services                   services.py, and `service.py` in the folder of each domain
 registrar                  registration/registrar.py
 processors by family       processors/build.py
-two dispatchers            processor_table.py
+two dispatchers            processors/processor_table.py
 listeners, metrics         network/listeners.py, monitoring/build.py
 Broker                     broker.py: the order of start and stop
 """
@@ -20,8 +20,8 @@ from .monitoring.build import build_metrics, build_runtime_info
 from .network.address import BoundPorts, BrokerAddress, bind_ports, resolve_address
 from .network.listeners import Listeners
 from .network.tiers import Tiers
-from .processor_table import build_dispatchers
 from .processors.build import Processors, build_processors
+from .processors.processor_table import build_dispatchers
 from .registration.registrar import BrokerIdentity, Registrar
 from .services import Services, build_services
 

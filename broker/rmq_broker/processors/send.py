@@ -15,7 +15,7 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send import SendHeaderDecoder
 
 from ..sending.answering import SendAnswers, waits_for_flush
-from ..sending.plan import SendPlanner
+from ..sending.planning import SendPlanner
 from ..sending.routes import SendRoutes
 from ..sending.storing import SendStorage
 from ..store.api import MessageRejected, StoreUnavailable

@@ -1,30 +1,13 @@
-"""The plan of a send: what its checks have found out, and all that storing and answering depend on."""
+"""The plan of a send, a value: all that storing and answering depend on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.errors import CommandError
-
-from ..store.api import LARGEST_BATCH, BatchMessages
-from .client_batch import read_batch
+from ..store.api import BatchMessages
 from .kinds import SendKind
-from .message_types import check_type, check_types
-from .properties import PropertiesEditor, tags_codes_cache, unique_key_of
 
-if TYPE_CHECKING:
-    from rmq_remoting.headers.send import SendMessageRequestHeader
-
-    from ..settings.broker import BrokerSettings
-    from .routes import Route
-
-# A lookup of a module's name takes half as long as that of an enum's member.
-_PLAIN: Final = SendKind.PLAIN
-_BATCH: Final = SendKind.BATCH
-_UNIT: Final = SendKind.UNIT
 _NO_MESSAGES: Final = BatchMessages([], [], [], b"", [])
 
 
@@ -45,73 +28,3 @@ class SendPlan:
     delay_level: int = 0
     messages: BatchMessages = _NO_MESSAGES  # of BATCH and UNIT
     has_keys: bool = False  # whether a message of a batch may have the property KEYS
-
-
-class SendPlanner:
-    """Checks sends and plans how to store them."""
-
-    def __init__(self, settings: BrokerSettings, new_unique_key: Callable[[], str]) -> None:
-        """`new_unique_key` makes the key of a message whose producer gave it none."""
-        self._settings = settings
-        self._new_unique_key = new_unique_key
-        self.tags_codes = tags_codes_cache()
-        self.follow_settings()
-
-    def follow_settings(self) -> None:
-        """Use the settings as they are now; to be called after a change."""
-        settings = self._settings
-        self._editor = PropertiesEditor(
-            settings.broker_cluster_name,
-            settings.region_id,
-            settings.trace_on,
-            self._new_unique_key,
-            self.tags_codes,
-            append_crc=settings.append_properties_crc,
-        )
-
-    def plan(self, header: SendMessageRequestHeader, route: Route, body: bytes) -> SendPlan:
-        """Check the messages of a send, and return the plan for them.
-
-        Raises CommandError for messages that are not accepted.
-        """
-        if not 0 < len(body) <= self._settings.max_message_size:
-            raise self._illegal_body(len(body))
-        kind = route.kind
-        if kind is _BATCH or kind is _UNIT:
-            return self._plan_batch(header, route, body)
-        if route.required_type is not None:
-            check_type(route.required_type, route.topic, header.properties)
-        editor = self._editor
-        properties, unique_key, kind_by_properties, delay_level = editor.of_message(
-            header.properties, header.target.reconsume_times
-        )
-        if kind is _PLAIN and kind_by_properties is _PLAIN:
-            return SendPlan(kind, properties, unique_key, editor.tags_code(properties))
-        if kind is _PLAIN:
-            kind = kind_by_properties
-        return SendPlan(kind, properties, unique_key, 0, delay_level)
-
-    def _plan_batch(self, header: SendMessageRequestHeader, route: Route, body: bytes) -> SendPlan:
-        editor = self._editor
-        properties = editor.of_batch(header.properties)
-        tags_code = editor.tags_code(properties)
-        messages, has_keys = read_batch(body, properties, tags_code, editor)
-        if route.required_type is not None:
-            check_types(route.required_type, route.topic, messages)
-        count = len(messages.bodies)
-        if route.kind is _UNIT and count > LARGEST_BATCH:
-            raise CommandError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the batch has {count} messages, the limit is {LARGEST_BATCH}: send it in several batches",
-            )
-        unique_key = unique_key_of(properties) or b""
-        return SendPlan(route.kind, properties, unique_key, tags_code, 0, messages, has_keys)
-
-    def _illegal_body(self, size_bytes: int) -> CommandError:
-        limit = self._settings.max_message_size
-        remark = (
-            "the message has no body"
-            if size_bytes == 0
-            else f"the message's body is {size_bytes} bytes, the limit is {limit} (maxMessageSize)"
-        )
-        return CommandError(ResponseCode.MESSAGE_ILLEGAL, remark)

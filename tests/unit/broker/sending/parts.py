@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmq_broker.sending.answering import SendAnswers
-from rmq_broker.sending.plan import SendPlan, SendPlanner
+from rmq_broker.sending.plan import SendPlan
+from rmq_broker.sending.planning import SendPlanner
 from rmq_broker.sending.routes import Route, SendRoutes
 from rmq_broker.sending.storing import SendStorage, Stored
 from rmq_broker.sending.target_check import TargetChecker

@@ -11,8 +11,8 @@ from rmq_remoting.dispatch import Dispatcher, Processor
 from rmq_remoting.tiers import Tier
 
 if TYPE_CHECKING:
-    from .network.tiers import Tiers
-    from .processors.build import Processors
+    from ..network.tiers import Tiers
+    from .build import Processors
 
 Row = tuple[Sequence[Code], Processor, Tier]
 
