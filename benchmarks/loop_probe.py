@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rmq_broker import main as broker_main
 from rmq_broker.broker import Broker
-from rmq_broker.store.api import CommitLog
+from rmq_broker.store.log.commit_log import CommitLog
 
 _TICK_SECONDS = 0.0005
 # Ticks before and after a roll-over that belong to it.

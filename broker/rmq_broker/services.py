@@ -48,7 +48,11 @@ class Services:
     @property
     def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
         """The bounded caches of all services, for their metrics."""
-        return (*self.delivery.writer.caches, *self.offsets.first_subscriptions.caches)
+        return (
+            *self.storage.store.caches,
+            *self.delivery.writer.caches,
+            *self.offsets.first_subscriptions.caches,
+        )
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget what a client waited for, and the client."""

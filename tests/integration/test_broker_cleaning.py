@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.api import DiskLevel
+from rmq_broker.store.cleaning.disk_space import DiskLevel
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_requests import create_topic, offsets, pull, pulled, request, send, sent
 from tests.support.brokers import RunningBroker, running_broker

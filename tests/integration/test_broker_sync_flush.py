@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.api import CommitLog
+from rmq_broker.store.log.commit_log import CommitLog
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.message import Message
 from tests.support.broker_requests import create_topic, pull, pulled, send, send_batch, sent

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.store.api import CommitLog
+from rmq_broker.store.log.commit_log import CommitLog
 from rmq_remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.send import SendMessageResponseHeader

@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from rmq_broker.groups.names import TRANSACTION_GROUP
-from rmq_broker.store.api import CommitLog, MessageStore
+from rmq_broker.store.api import MessageStore
+from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.topics.names import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand

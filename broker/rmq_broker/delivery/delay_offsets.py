@@ -16,7 +16,7 @@ from rmq_remoting.bodies.topic import DataVersion
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..persistence.config_file import ConfigFile
-    from ..store.api import CommitLog, StoreSettings
+    from ..store.api import MessageStore, StoreSettings
 
 # The pause between two checks of how far the log is flushed.
 LOOK_SECONDS: Final = 1.0
@@ -93,10 +93,10 @@ class DelayOffsetKeeper:
     """Writes `delayOffset.json` every `flushDelayOffsetInterval` if the durable offsets have changed."""
 
     def __init__(
-        self, offsets: DelayOffsets, commit_log: CommitLog, file: ConfigFile, settings: StoreSettings
+        self, offsets: DelayOffsets, store: MessageStore, file: ConfigFile, settings: StoreSettings
     ) -> None:
         self._offsets = offsets
-        self._log = commit_log
+        self._store = store
         self._file = file
         self._settings = settings
 
@@ -106,7 +106,7 @@ class DelayOffsetKeeper:
 
     def look(self) -> None:
         """Check how far the log is flushed; to be called every `LOOK_SECONDS`."""
-        self._offsets.log_is(self._log.max_offset, self._log.flushed_offset)
+        self._offsets.log_is(self._store.max_phy_offset(), self._store.flushed_offset)
 
     def write(self) -> None:
         """Have the file written if the durable offsets have changed."""

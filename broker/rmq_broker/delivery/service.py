@@ -47,7 +47,7 @@ class DeliveryService:
         self.delay_offsets = DelayOffsets(now_ms)
         self.delayed = DelayedMessages(store, self.writer, self.delay_offsets, statistics, now_ms)
         self._file = ConfigFile(settings.config_dir / "delayOffset.json", self.delay_offsets)
-        self._keeper = DelayOffsetKeeper(self.delay_offsets, store.commit_log, self._file, settings)
+        self._keeper = DelayOffsetKeeper(self.delay_offsets, store, self._file, settings)
 
     def load(self) -> None:
         """Read `delayOffset.json`; the store has to be open. Raises ConfigFileError; blocks."""

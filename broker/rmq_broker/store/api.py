@@ -6,16 +6,14 @@ A contract of import-linter in `pyproject.toml` keeps the modules behind it priv
 from __future__ import annotations
 
 from .appending.appender import ArrivalListener, Placed, PlacedBatch
-from .appending.bit_maps import BitMapOf
 from .appending.record_batch import BatchMessages
-from .cleaning.cleaner import Cleaner, CleaningStatistics
-from .cleaning.disk_space import DiskLevel, DiskSpace
-from .delay_levels import DEFAULT_DELAY_LEVEL_TEXT, DelayLevels, level_of_queue, queue_of_level
+from .cleaning.cleaner import CleaningStatistics
+from .cleaning.disk_space import DiskSpace
+from .delay_levels import DelayLevels, level_of_queue, queue_of_level
 from .errors import MessageRejected, StoreDamaged, StoreError, StoreUnavailable
 from .flushing.group_commit import CommitStatistics, Durability
 from .index.index_files import KeyQueryResult
 from .index.state import IndexState
-from .log.commit_log import CommitLog
 from .log.mapped_file import file_name, list_files
 from .log.record import (
     CRC_PROPERTY_BYTES,
@@ -25,7 +23,6 @@ from .log.record import (
     RecordTemplate,
     pack_host,
     parse_record,
-    properties_of,
 )
 from .message_store import MessageStore
 from .queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
@@ -37,11 +34,10 @@ from .reading.property_filter import PropertyFilter
 from .reading.results import GetResult, GetStatus
 from .recovery.stop_marker import StopKind
 from .service import StorageService
-from .settings import CleaningSettings, FlushDiskType, PullSettings, QuerySettings, StoreSettings
+from .settings import FlushDiskType, PullSettings, QuerySettings, StoreSettings
 
 __all__ = [
     "CRC_PROPERTY_BYTES",
-    "DEFAULT_DELAY_LEVEL_TEXT",
     "EXT_UNIT",
     "LARGEST_BATCH",
     "MAGIC_V2",
@@ -52,18 +48,13 @@ __all__ = [
     "ArrivalListener",
     "BatchConsumeQueue",
     "BatchMessages",
-    "BitMapOf",
-    "Cleaner",
-    "CleaningSettings",
     "CleaningStatistics",
     "ColdData",
     "ColdLog",
     "ColdRead",
-    "CommitLog",
     "CommitStatistics",
     "ConsumeQueue",
     "DelayLevels",
-    "DiskLevel",
     "DiskSpace",
     "Durability",
     "ExtUnit",
@@ -92,6 +83,5 @@ __all__ = [
     "list_files",
     "pack_host",
     "parse_record",
-    "properties_of",
     "queue_of_level",
 ]

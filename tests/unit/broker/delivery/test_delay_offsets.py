@@ -86,7 +86,7 @@ async def test_close_writes_the_last_offsets_of_a_flushed_log(tmp_path: Path, al
     path = tmp_path / "config" / "delayOffset.json"
     path.parent.mkdir()
     file = ConfigFile(path, delivery.offsets)
-    keeper = DelayOffsetKeeper(delivery.offsets, delivery.store.commit_log, file, delivery.settings)
+    keeper = DelayOffsetKeeper(delivery.offsets, delivery.store, file, delivery.settings)
     assert keeper.period_seconds() == 10.0
     delivery.writer.put(inner(), 1)
     await delivery.pass_seconds(1)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.api import MAX_PROPERTIES_BYTES, ColdData, StoreUnavailable, properties_of
+from rmq_broker.store.api import MAX_PROPERTIES_BYTES, ColdData, StoreUnavailable
+from rmq_broker.store.log.record import properties_of
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.message_codec import decode_messages

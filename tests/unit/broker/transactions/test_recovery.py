@@ -10,7 +10,7 @@ import pytest
 
 from rmq_broker.delivery.inner_message import read_message
 from rmq_broker.offsets.table import NO_OFFSET
-from rmq_broker.store.api import CommitLog
+from rmq_broker.store.log.commit_log import CommitLog
 from rmq_remoting.errors import CommandError
 from tests.support.golden_store import SETTINGS, unpack
 from tests.unit.broker.delivery.parts import inner
