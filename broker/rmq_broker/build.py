@@ -53,7 +53,7 @@ async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Disp
     address = BrokerAddress("127.0.0.1", 0, "127.0.0.1")
     tiers = Tiers.of(settings)
     services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
-    _, processors = _build_processors(configuration, services, tiers, address)
+    _, processors = build_processing(configuration, services, tiers, address)
     tiers.stop()
     return build_dispatchers(processors, tiers).main
 
@@ -68,7 +68,7 @@ def _build(
     tiers = Tiers.of(settings)
     services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
     configuration.on_change(services.topics.settings_changed)
-    registrar, processors = _build_processors(configuration, services, tiers, address)
+    registrar, processors = build_processing(configuration, services, tiers, address)
     dispatchers = build_dispatchers(processors, tiers)
     listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
     metrics = build_metrics(
@@ -77,10 +77,10 @@ def _build(
     return Broker(settings, supervisor, address, services, registrar, listeners, metrics)
 
 
-def _build_processors(
+def build_processing(
     configuration: Configuration[BrokerSettings], services: Services, tiers: Tiers, address: BrokerAddress
 ) -> tuple[Registrar, Processors]:
-    """Build the registrar, whose connections to name servers some processors share, and the processors."""
+    """Build the processors, and the registrar, whose connections to name servers some of them share."""
     settings = configuration.settings
     identity = BrokerIdentity(
         settings.broker_cluster_name,

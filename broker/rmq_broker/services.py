@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from .topics.service import TopicService
 from .transactions.service import TransactionService
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.connection import Connection
     from rmq_remoting.tiers import PoolTier
@@ -71,12 +74,16 @@ class Services:
 
 
 def build_services(
-    settings: BrokerSettings, store_host: bytes, cold_tier: PoolTier, now_ms: ClockMs
+    settings: BrokerSettings,
+    store_host: bytes,
+    cold_tier: PoolTier,
+    now_ms: ClockMs,
+    now_seconds: Callable[[], float] = time.time,
 ) -> Services:
     """Build all services; no file is opened and no task started yet.
 
     `store_host` is the broker's address as records hold it; the threads of `cold_tier` read messages that
-    are not in memory.
+    are not in memory. Records get their store time from `now_seconds`.
     """
     topics = TopicService(settings, now_ms)
     groups = GroupService(settings, now_ms)
@@ -84,7 +91,12 @@ def build_services(
     filters = FilterService(settings, clients.consumers, now_ms)
     statistics = BrokerStatistics(topics.table.system_topics, now_ms)
     storage = StorageService(
-        settings, settings, settings, is_batch=topics.table.stores_batches, bit_map_of=filters.bit_maps.of
+        settings,
+        settings,
+        settings,
+        is_batch=topics.table.stores_batches,
+        bit_map_of=filters.bit_maps.of,
+        clock=now_seconds,
     )
     store = storage.store
     offsets = OffsetService(settings, topics.table, clients.consumers, store, now_ms)

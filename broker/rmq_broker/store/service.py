@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from rmq_remoting.daemon.tasks import TaskSupervisor
@@ -25,12 +26,17 @@ class StorageService:
         query_settings: QuerySettings,
         is_batch: Callable[[str], bool],
         bit_map_of: BitMapOf,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`is_batch` returns whether a topic stores batches as wholes, `bit_map_of` which filters match."""
+        """`is_batch` returns whether a topic stores batches as wholes, `bit_map_of` which filters match.
+
+        Records get their store time from `clock`, in seconds since 1970.
+        """
         self.store = MessageStore(
             settings,
             pull_settings,
             query_settings,
+            clock,
             is_batch=is_batch,
             bit_map_of=bit_map_of,
             call_soon=asyncio.get_running_loop().call_soon,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,13 +16,13 @@ from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[PopBroker]:
+async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
     with pop_broker(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def room_for_three(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> int:
+async def room_for_three(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> int:
     """Two queues with two messages each, of which three fit into a response; return a message's size."""
     broker.put(2, queue_id=0)
     broker.put(2, queue_id=1)
@@ -35,7 +35,7 @@ def _read(broker: PopBroker) -> GetResult:
     return broker.store.get("T", 0, 0, 32, None)
 
 
-def test_the_messages_that_fit(broker: PopBroker, room_for_three: int) -> None:
+async def test_the_messages_that_fit(broker: PopBroker, room_for_three: int) -> None:
     read, size = _read(broker), room_for_three
     assert fitting(read, size) is read
     part = fitting(read, size + 1)
@@ -45,7 +45,7 @@ def test_the_messages_that_fit(broker: PopBroker, room_for_three: int) -> None:
     assert fitting(read, 2 * size + 1) is None
 
 
-def test_the_first_message_always_fits(
+async def test_the_first_message_always_fits(
     broker: PopBroker, room_for_three: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", room_for_three - 1)
@@ -57,7 +57,9 @@ def test_the_first_message_always_fits(
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_only_given_messages_become_invisible(broker: PopBroker, room_for_three: int, in_order: bool) -> None:
+async def test_only_given_messages_become_invisible(
+    broker: PopBroker, room_for_three: int, in_order: bool
+) -> None:
     pop = broker.pop(queue_id=-1, in_order=in_order)
     assert (pop.count, pop.rest, pop.size_bytes) == (3, 1, 3 * room_for_three)
     assert len(bodies_of(pop)) == 3
@@ -72,7 +74,7 @@ def test_only_given_messages_become_invisible(broker: PopBroker, room_for_three:
     assert last.rest == 0
 
 
-def test_a_queue_of_which_no_message_fits_is_unchanged(
+async def test_a_queue_of_which_no_message_fits_is_unchanged(
     broker: PopBroker, room_for_three: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", 2 * room_for_three)
@@ -93,7 +95,7 @@ async def test_redelivered_messages_that_do_not_fit_wait_for_the_next_pop(
     assert len(bodies_of(broker.pop(queue_id=-1))) == 2
 
 
-def test_a_peek(broker: PopBroker, room_for_three: int) -> None:
+async def test_a_peek(broker: PopBroker, room_for_three: int) -> None:
     peek = Peek("T", GROUP, -1, 32)
     peeking = Peeking(broker.settings, broker.topics, broker.store, broker.pops.popping)
     assert list(peeking.walk(peek)) == []

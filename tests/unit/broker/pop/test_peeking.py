@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[PopBroker]:
+async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
     with pop_broker(tmp_path) as made:
         yield made
 
@@ -45,7 +45,7 @@ def _bodies(peek: Peek) -> list[bytes]:
     return sorted(message.body for message in messages_of(peek))
 
 
-def test_the_next_messages_and_the_number_of_the_rest(broker: PopBroker) -> None:
+async def test_the_next_messages_and_the_number_of_the_rest(broker: PopBroker) -> None:
     broker.put(5, queue_id=0)
     broker.put(2, queue_id=1)
     peek = _Peeks(broker)
@@ -78,7 +78,7 @@ async def test_full_queues_do_not_hide_redelivered_messages_forever(broker: PopB
     assert topics == {"T", "%RETRY%CG_T"}
 
 
-def test_a_committed_offset_out_of_range(broker: PopBroker) -> None:
+async def test_a_committed_offset_out_of_range(broker: PopBroker) -> None:
     broker.put(3)
     broker.offsets.commit(GROUP, "T", 0, 99)
     broker.put(1, queue_id=1)
@@ -92,7 +92,7 @@ def test_a_committed_offset_out_of_range(broker: PopBroker) -> None:
     assert broker.offsets.query(GROUP, "T", 0) == 0
 
 
-def test_messages_that_are_not_in_memory_are_read_from_the_disk(broker: PopBroker) -> None:
+async def test_messages_that_are_not_in_memory_are_read_from_the_disk(broker: PopBroker) -> None:
     def always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
         raise BlockingIOError(errno.EAGAIN, "not in memory")
 

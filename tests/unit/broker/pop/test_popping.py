@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +24,12 @@ _QUEUE = QueueKey("T", GROUP, 0)
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[PopBroker]:
+async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
     with pop_broker(tmp_path) as made:
         yield made
 
 
-def test_each_message_is_popped_once(broker: PopBroker) -> None:
+async def test_each_message_is_popped_once(broker: PopBroker) -> None:
     broker.put(5)
     assert bodies_of(broker.pop(most=2)) == [b"0", b"1"]
     rest = broker.pop(most=2)
@@ -39,7 +39,7 @@ def test_each_message_is_popped_once(broker: PopBroker) -> None:
     assert broker.pop().count == 0
 
 
-def test_a_pop_of_any_queue(broker: PopBroker) -> None:
+async def test_a_pop_of_any_queue(broker: PopBroker) -> None:
     broker.put(2, queue_id=0)
     broker.put(2, queue_id=1)
     assert sorted(bodies_of(broker.pop(queue_id=-1))) == [b"0", b"0", b"1", b"1"]
@@ -135,7 +135,7 @@ async def test_expired_receipts(broker: PopBroker) -> None:
     assert refused.value.code == ResponseCode.NO_MESSAGE
 
 
-def test_acknowledgements_are_idempotent(broker: PopBroker) -> None:
+async def test_acknowledgements_are_idempotent(broker: PopBroker) -> None:
     broker.put(2)
     pop = broker.pop()
     for _ in range(2):
@@ -165,7 +165,7 @@ async def test_a_full_disk_loses_nothing(broker: PopBroker, monkeypatch: pytest.
     assert bodies_of(broker.pop()) == [b"0"]
 
 
-def test_the_limit_of_messages_in_flight(tmp_path: Path) -> None:
+async def test_the_limit_of_messages_in_flight(tmp_path: Path) -> None:
     with pop_broker(tmp_path, enablePopMessageThreshold=True, popInflightMessageThreshold=2) as broker:
         broker.put(5)
         first = broker.pop(most=3)
@@ -191,7 +191,7 @@ async def test_a_full_disk_is_logged_once(
     assert broker.pop().count == 1
 
 
-def test_the_limit_of_pops_in_flight(tmp_path: Path) -> None:
+async def test_the_limit_of_pops_in_flight(tmp_path: Path) -> None:
     with pop_broker(tmp_path, popCkMaxBufferSize=2) as broker:
         broker.put(3)
         first = broker.pop(most=1)
@@ -201,7 +201,7 @@ def test_the_limit_of_pops_in_flight(tmp_path: Path) -> None:
         assert broker.pop().count == 1
 
 
-def test_the_first_offset_of_a_new_group(tmp_path: Path) -> None:
+async def test_the_first_offset_of_a_new_group(tmp_path: Path) -> None:
     with pop_broker(tmp_path, initPopOffsetByCheckMsgInMem=False) as broker:
         broker.put(3)
         assert bodies_of(broker.pop(init_mode=1)) == [b"2"]
@@ -209,19 +209,19 @@ def test_the_first_offset_of_a_new_group(tmp_path: Path) -> None:
         assert broker.pop(queue_id=1, init_mode=0).count == 3
 
 
-def test_the_first_offset_of_a_new_group_while_the_queue_is_in_memory(broker: PopBroker) -> None:
+async def test_the_first_offset_of_a_new_group_while_the_queue_is_in_memory(broker: PopBroker) -> None:
     broker.put(3)
     assert broker.pop(init_mode=1).count == 3
 
 
-def test_the_next_pop_applies_a_reset(broker: PopBroker) -> None:
+async def test_the_next_pop_applies_a_reset(broker: PopBroker) -> None:
     broker.put(4)
     broker.pop()
     broker.offsets.assign_reset(GROUP, "T", 0, 1)
     assert bodies_of(broker.pop()) == [b"1", b"2", b"3"]
 
 
-def test_a_position_out_of_range(broker: PopBroker) -> None:
+async def test_a_position_out_of_range(broker: PopBroker) -> None:
     broker.put(2)
     broker.offsets.commit(GROUP, "T", 0, 99)
     assert broker.pop().count == 0
@@ -229,7 +229,7 @@ def test_a_position_out_of_range(broker: PopBroker) -> None:
     assert bodies_of(broker.pop()) == [b"2"]
 
 
-def test_messages_that_the_filter_rejects_are_skipped(broker: PopBroker) -> None:
+async def test_messages_that_the_filter_rejects_are_skipped(broker: PopBroker) -> None:
     broker.put(3)
     pop = broker.pop(tags_codes=frozenset({7}))
     assert (pop.count, pop.rest) == (0, 0)
@@ -257,7 +257,7 @@ async def test_messages_of_a_deleted_group_are_not_redelivered(broker: PopBroker
 # --- offsets ---
 
 
-def test_offsets_are_committed_once_their_check_points_are_flushed(broker: PopBroker) -> None:
+async def test_offsets_are_committed_once_their_check_points_are_flushed(broker: PopBroker) -> None:
     broker.put(4)
     broker.pop(most=2)
     end = broker.store.max_phy_offset()
@@ -270,7 +270,7 @@ def test_offsets_are_committed_once_their_check_points_are_flushed(broker: PopBr
     assert broker.offsets.query(GROUP, "T", 0) == 3
 
 
-def test_the_journal_is_released_once_the_acknowledgement_is_flushed(broker: PopBroker) -> None:
+async def test_the_journal_is_released_once_the_acknowledgement_is_flushed(broker: PopBroker) -> None:
     positions = broker.pops.positions
     broker.put(2)
     pop = broker.pop()
@@ -290,7 +290,7 @@ def test_the_journal_is_released_once_the_acknowledgement_is_flushed(broker: Pop
 # --- in order ---
 
 
-def test_an_ordered_pop_blocks_the_queue_until_all_is_acknowledged(broker: PopBroker) -> None:
+async def test_an_ordered_pop_blocks_the_queue_until_all_is_acknowledged(broker: PopBroker) -> None:
     broker.put(3)
     pop = broker.pop(in_order=True, most=2)
     assert broker.pop(in_order=True).count == 0
@@ -301,7 +301,7 @@ def test_an_ordered_pop_blocks_the_queue_until_all_is_acknowledged(broker: PopBr
     assert broker.offsets.query(GROUP, "T", 0) == 2
 
 
-def test_an_ordered_pop_is_repeated_after_the_invisible_time(broker: PopBroker) -> None:
+async def test_an_ordered_pop_is_repeated_after_the_invisible_time(broker: PopBroker) -> None:
     broker.put(2)
     assert broker.pop(in_order=True, invisible_ms=1000).infos.order_count_info == "0 0 0"
     broker.clock.pass_seconds(2)
@@ -310,7 +310,7 @@ def test_an_ordered_pop_is_repeated_after_the_invisible_time(broker: PopBroker) 
     assert again.infos.order_count_info == "0 qo0%0 1;0 qo0%1 1;0 0 1"
 
 
-def test_a_repeated_attempt_gets_the_same_messages_and_does_not_count(broker: PopBroker) -> None:
+async def test_a_repeated_attempt_gets_the_same_messages_and_does_not_count(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(in_order=True, attempt_id="a")
     again = broker.pop(in_order=True, attempt_id="a")
@@ -318,7 +318,7 @@ def test_a_repeated_attempt_gets_the_same_messages_and_does_not_count(broker: Po
     assert again.infos.order_count_info == "0 0 0"
 
 
-def test_an_ordered_pop_is_blocked_by_a_read_of_another_from_the_disk(broker: PopBroker) -> None:
+async def test_an_ordered_pop_is_blocked_by_a_read_of_another_from_the_disk(broker: PopBroker) -> None:
     def always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
         raise BlockingIOError(errno.EAGAIN, "not in memory")
 
@@ -334,7 +334,7 @@ def test_an_ordered_pop_is_blocked_by_a_read_of_another_from_the_disk(broker: Po
     assert not broker.pop(in_order=True).is_blocked, "no pop may have the messages behind those in flight"
 
 
-def test_a_receipt_is_refused_after_an_ordered_pop_was_repeated(broker: PopBroker) -> None:
+async def test_a_receipt_is_refused_after_an_ordered_pop_was_repeated(broker: PopBroker) -> None:
     broker.put(1)
     late = broker.pop(in_order=True, invisible_ms=1000)
     broker.clock.pass_seconds(2)
@@ -346,7 +346,7 @@ def test_a_receipt_is_refused_after_an_ordered_pop_was_repeated(broker: PopBroke
         broker.pops.acknowledging.change_invisible_time(_QUEUE, receipt_of(late), 0, 1000)
 
 
-def test_a_forged_receipt_does_not_move_an_ordered_group(broker: PopBroker) -> None:
+async def test_a_forged_receipt_does_not_move_an_ordered_group(broker: PopBroker) -> None:
     broker.put(3)
     broker.clock.pass_seconds(1)
     pop = broker.pop(in_order=True)
@@ -358,7 +358,7 @@ def test_a_forged_receipt_does_not_move_an_ordered_group(broker: PopBroker) -> N
     assert broker.offsets.query(GROUP, "T", 0) == 0
 
 
-def test_a_receipt_from_before_the_start_is_valid_for_the_next_message(broker: PopBroker) -> None:
+async def test_a_receipt_from_before_the_start_is_valid_for_the_next_message(broker: PopBroker) -> None:
     """A crash may lose an ordered pop."""
     broker.put(1)
     pop = broker.pop(in_order=True)  # in the millisecond of the start
@@ -370,7 +370,7 @@ def test_a_receipt_from_before_the_start_is_valid_for_the_next_message(broker: P
     assert broker.offsets.query(GROUP, "T", 0) == 1
 
 
-def test_a_queue_is_unblocked_when_the_invisible_time_ends(broker: PopBroker) -> None:
+async def test_a_queue_is_unblocked_when_the_invisible_time_ends(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(in_order=True, invisible_ms=1000)
     freed: list[QueueKey] = []
@@ -381,7 +381,7 @@ def test_a_queue_is_unblocked_when_the_invisible_time_ends(broker: PopBroker) ->
     assert freed == [_QUEUE]
 
 
-def test_stale_unblock_times_are_bounded(broker: PopBroker) -> None:
+async def test_stale_unblock_times_are_bounded(broker: PopBroker) -> None:
     broker.put(1)
     pop = broker.pop(in_order=True, invisible_ms=1000)
     orders = broker.pops.orders
@@ -399,7 +399,7 @@ def test_stale_unblock_times_are_bounded(broker: PopBroker) -> None:
     assert freed == [_QUEUE]
 
 
-def test_the_file_of_ordered_pops(broker: PopBroker) -> None:
+async def test_the_file_of_ordered_pops(broker: PopBroker) -> None:
     broker.put(2)
     pop = broker.pop(in_order=True)
     broker.ack(pop, 0)

@@ -122,7 +122,7 @@ async def test_order_is_restored(broker: PopBroker) -> None:
 # --- Apache's ---
 
 
-def test_check_points_are_written_like_those_of_apaches_broker(tmp_path: Path) -> None:
+async def test_check_points_are_written_like_those_of_apaches_broker(tmp_path: Path) -> None:
     rows = {row["uniqKey"]: row for row in manifest("clean") if row["topic"] == "rmq_sys_wheel_timer"}
     row = rows["TopicPop@1@0@CG_pop@1795221354096@broker-a@ck"]
     key = CheckPointKey("TopicPop", "CG_pop", 1, 0, 1795221354096, "broker-a")
