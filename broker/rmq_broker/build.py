@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
 
+    from .clock import ClockMs
     from .settings.broker import BrokerSettings
 
 
@@ -53,7 +54,7 @@ async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Disp
     address = BrokerAddress("127.0.0.1", 0, "127.0.0.1")
     tiers = Tiers.of(settings)
     services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
-    _, processors = build_processing(configuration, services, tiers, address)
+    _, processors = build_processing(configuration, services, tiers, address, now_ms)
     tiers.stop()
     return build_dispatchers(processors, tiers).main
 
@@ -68,7 +69,7 @@ def _build(
     tiers = Tiers.of(settings)
     services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
     configuration.on_change(services.topics.settings_changed)
-    registrar, processors = build_processing(configuration, services, tiers, address)
+    registrar, processors = build_processing(configuration, services, tiers, address, now_ms)
     dispatchers = build_dispatchers(processors, tiers)
     listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
     metrics = build_metrics(
@@ -78,7 +79,11 @@ def _build(
 
 
 def build_processing(
-    configuration: Configuration[BrokerSettings], services: Services, tiers: Tiers, address: BrokerAddress
+    configuration: Configuration[BrokerSettings],
+    services: Services,
+    tiers: Tiers,
+    address: BrokerAddress,
+    now_ms: ClockMs,
 ) -> tuple[Registrar, Processors]:
     """Build the processors, and the registrar, whose connections to name servers some of them share."""
     settings = configuration.settings

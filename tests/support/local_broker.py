@@ -66,7 +66,7 @@ class LocalBroker:
     @cached_property
     def processors(self) -> Processors:
         """The processors of all requests."""
-        return build_processing(self.configuration, self.services, self._tiers, _ADDRESS)[1]
+        return build_processing(self.configuration, self.services, self._tiers, _ADDRESS, self.clock)[1]
 
     @property
     def store(self) -> MessageStore:

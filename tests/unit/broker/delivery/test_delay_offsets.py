@@ -10,7 +10,7 @@ import pytest
 from rmq_broker.delivery.delay_offsets import DelayOffsetKeeper, DelayOffsets
 from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.errors import BodyError
-from tests.unit.broker.delivery.parts import Delivery, inner
+from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.parts import START_MS, Clock
 
 
@@ -20,7 +20,7 @@ def _written(offsets: DelayOffsets) -> dict[str, int]:
     return table
 
 
-def test_the_file_is_encoded_as_by_apache() -> None:
+async def test_the_file_is_encoded_as_by_apache() -> None:
     offsets = DelayOffsets(Clock())
     version = b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":%d},"offsetTable":' % START_MS
     assert offsets.encode() == version + b"{}}"
@@ -30,7 +30,7 @@ def test_the_file_is_encoded_as_by_apache() -> None:
     assert offsets.encode() == version + b"{1:5,3:17}}"
 
 
-def test_the_file_is_decoded() -> None:
+async def test_the_file_is_decoded() -> None:
     offsets = DelayOffsets(Clock())
     offsets.decode(
         b'{"dataVersion":{"counter":4,"stateVersion":0,"timestamp":77},"offsetTable":{1:5,"18":17}}'
@@ -45,7 +45,7 @@ def test_the_file_is_decoded() -> None:
         offsets.decode(b'{"offsetTable":{1:"x"}}')
 
 
-def test_the_version_grows_with_every_200_deliveries() -> None:
+async def test_the_version_grows_with_every_200_deliveries() -> None:
     clock = Clock()
     offsets = DelayOffsets(clock)
     clock.pass_seconds(1)
@@ -55,7 +55,7 @@ def test_the_version_grows_with_every_200_deliveries() -> None:
     assert b'"timestamp":%d' % (START_MS + 1000) in offsets.encode()
 
 
-def test_only_offsets_of_flushed_messages_are_written() -> None:
+async def test_only_offsets_of_flushed_messages_are_written() -> None:
     offsets = DelayOffsets(Clock())
     offsets.advance(1, 10)
     offsets.log_is(end=1000, flushed=500)
@@ -72,7 +72,7 @@ def test_only_offsets_of_flushed_messages_are_written() -> None:
     assert offsets.current() == {1: 30}
 
 
-def test_unchanged_offsets_are_not_written() -> None:
+async def test_unchanged_offsets_are_not_written() -> None:
     offsets = DelayOffsets(Clock())
     for _ in range(3):
         offsets.log_is(end=1000, flushed=1000)
@@ -82,11 +82,11 @@ def test_unchanged_offsets_are_not_written() -> None:
 
 @pytest.mark.parametrize("all_is_flushed", [True, False])
 async def test_close_writes_the_last_offsets_of_a_flushed_log(tmp_path: Path, all_is_flushed: bool) -> None:
-    delivery = Delivery(tmp_path)
+    delivery = DeliveryBroker(tmp_path)
     path = tmp_path / "config" / "delayOffset.json"
     path.parent.mkdir()
-    file = ConfigFile(path, delivery.offsets)
-    keeper = DelayOffsetKeeper(delivery.offsets, delivery.store, file, delivery.settings)
+    file = ConfigFile(path, delivery.delay_offsets)
+    keeper = DelayOffsetKeeper(delivery.delay_offsets, delivery.store, file, delivery.settings)
     assert keeper.period_seconds() == 10.0
     delivery.writer.put(inner(), 1)
     await delivery.pass_seconds(1)

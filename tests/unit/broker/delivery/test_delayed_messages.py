@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,18 +14,18 @@ import pytest
 
 from rmq_broker.store.api import ColdRead, Durability, GetResult, Placed, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
-from tests.unit.broker.delivery.parts import SCHEDULE, Delivery, inner
+from tests.unit.broker.delivery.parts import SCHEDULE, DeliveryBroker, inner
 from tests.unit.broker.parts import START_MS, Clock
 
 
 @pytest.fixture
-def delivery(tmp_path: Path) -> Iterator[Delivery]:
-    made = Delivery(tmp_path)
+async def delivery(tmp_path: Path) -> AsyncIterator[DeliveryBroker]:
+    made = DeliveryBroker(tmp_path)
     yield made
     made.store.close()
 
 
-def _entries(delivery: Delivery, queue_id: int) -> list[int]:
+def _entries(delivery: DeliveryBroker, queue_id: int) -> list[int]:
     """Return the due times in the entries of a level's queue."""
     found = delivery.store.queue_entries(SCHEDULE, queue_id, 0, 1000)
     assert found is not None
@@ -35,7 +35,7 @@ def _entries(delivery: Delivery, queue_id: int) -> list[int]:
 # --- storing ---
 
 
-def test_a_delayed_message_waits_in_the_queue_of_its_level(delivery: Delivery) -> None:
+async def test_a_delayed_message_waits_in_the_queue_of_its_level(delivery: DeliveryBroker) -> None:
     delivery.writer.put(inner("T", b"x", queue_id=3, TAGS="paid", UNIQ_KEY="K"), 3)
 
     (waiting,) = delivery.stored(SCHEDULE, 2)
@@ -49,14 +49,14 @@ def test_a_delayed_message_waits_in_the_queue_of_its_level(delivery: Delivery) -
     assert delivery.statistics.topics[SCHEDULE].put_messages == 1
 
 
-def test_a_level_above_the_highest_is_the_highest(delivery: Delivery) -> None:
+async def test_a_level_above_the_highest_is_the_highest(delivery: DeliveryBroker) -> None:
     delivery.writer.put(inner(), 99)
     (waiting,) = delivery.stored(SCHEDULE, 17)
     assert waiting.properties["DELAY"] == "18"
     assert _entries(delivery, 17) == [START_MS + 7_200_000]
 
 
-def test_a_delay_level_takes_precedence_over_a_delivery_time(delivery: Delivery) -> None:
+async def test_a_delay_level_takes_precedence_over_a_delivery_time(delivery: DeliveryBroker) -> None:
     delivery.writer.put(inner(TIMER_DELIVER_MS="1", TIMER_DELAY_MS="1", TIMER_DELAY_SEC="1", a="b"), 1)
     assert set(delivery.stored(SCHEDULE)[0].properties) == {"a", "DELAY", "REAL_TOPIC", "REAL_QID"}
 
@@ -64,7 +64,7 @@ def test_a_delay_level_takes_precedence_over_a_delivery_time(delivery: Delivery)
 # --- delivering ---
 
 
-async def test_a_message_is_delivered_when_it_is_due_and_not_before(delivery: Delivery) -> None:
+async def test_a_message_is_delivered_when_it_is_due_and_not_before(delivery: DeliveryBroker) -> None:
     delivery.writer.put(inner("T", b"x", queue_id=2, reconsume_times=4, TAGS="paid"), 1)
 
     await delivery.pass_seconds(0.999)
@@ -86,7 +86,7 @@ async def test_a_message_is_delivered_when_it_is_due_and_not_before(delivery: De
     assert len(delivery.stored("T", 2)) == 1
 
 
-async def test_delivered_messages_are_found_by_their_tags(delivery: Delivery) -> None:
+async def test_delivered_messages_are_found_by_their_tags(delivery: DeliveryBroker) -> None:
     delivery.writer.put(inner(TAGS="paid"), 1)
     delivery.writer.put(inner(TAGS="paid"))
     await delivery.pass_seconds(1)
@@ -96,7 +96,9 @@ async def test_delivered_messages_are_found_by_their_tags(delivery: Delivery) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_each_message_is_delivered_once_in_order_and_never_early(delivery: Delivery, seed: int) -> None:
+async def test_each_message_is_delivered_once_in_order_and_never_early(
+    delivery: DeliveryBroker, seed: int
+) -> None:
     """Messages of several levels, sent at random times, while the clock advances by random steps."""
     chance = random.Random(seed)
     due_ms: dict[bytes, int] = {}
@@ -116,7 +118,7 @@ async def test_each_message_is_delivered_once_in_order_and_never_early(delivery:
         assert all(message.store_timestamp >= due_ms[message.body] for message in stored)
 
 
-async def test_many_due_messages_do_not_hold_up_other_levels(delivery: Delivery) -> None:
+async def test_many_due_messages_do_not_hold_up_other_levels(delivery: DeliveryBroker) -> None:
     for number in range(200):
         delivery.writer.put(inner("T1", b"%d" % number), 1)
     delivery.writer.put(inner("T2", b"other"), 2)
@@ -137,7 +139,7 @@ async def test_many_due_messages_do_not_hold_up_other_levels(delivery: Delivery)
     assert len(delivery.bodies("T1")) == 200
 
 
-async def test_the_pause_ends_when_a_message_becomes_due(delivery: Delivery) -> None:
+async def test_the_pause_ends_when_a_message_becomes_due(delivery: DeliveryBroker) -> None:
     await delivery.delayed.deliver_due()
     assert delivery.delayed.pause_seconds() == 0.1
     delivery.writer.put(inner(), 1)
@@ -151,7 +153,7 @@ async def test_the_pause_ends_when_a_message_becomes_due(delivery: Delivery) -> 
     assert delivery.delayed.lateness_ms.total == 750
 
 
-async def test_waiting_messages_are_counted_by_level(delivery: Delivery) -> None:
+async def test_waiting_messages_are_counted_by_level(delivery: DeliveryBroker) -> None:
     for level in (1, 2, 2):
         delivery.writer.put(inner(), level)
     await delivery.pass_seconds(1)
@@ -160,7 +162,9 @@ async def test_waiting_messages_are_counted_by_level(delivery: Delivery) -> None
 
 
 @pytest.mark.parametrize("checked_before", [True, False])
-async def test_a_clock_set_back_delays_no_message_for_hours(delivery: Delivery, checked_before: bool) -> None:
+async def test_a_clock_set_back_delays_no_message_for_hours(
+    delivery: DeliveryBroker, checked_before: bool
+) -> None:
     for number in range(5):
         delivery.writer.put(inner("T", b"%d" % number), 2)
         delivery.clock.pass_seconds(0.1)
@@ -188,7 +192,7 @@ async def test_a_clock_set_back_delays_no_message_for_hours(delivery: Delivery, 
 class _ClockTest:
     """Sends messages with a delay of five seconds and sets the clock; measures the time that passes."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: DeliveryBroker) -> None:
         self._delivery = delivery
         self._passed_ms = 0
         self._sent_ms: list[int] = []
@@ -223,7 +227,7 @@ class _ClockTest:
 
 @pytest.mark.parametrize("back_seconds", [0.1, 3, 4.9, 5, 5.1, 9.9, 3600])
 async def test_a_step_back_of_the_clock_does_not_add_to_the_delay(
-    delivery: Delivery, back_seconds: float
+    delivery: DeliveryBroker, back_seconds: float
 ) -> None:
     times = _ClockTest(delivery)
     await times.tenths_pass(70, sending=True)
@@ -237,7 +241,9 @@ async def test_a_step_back_of_the_clock_does_not_add_to_the_delay(
 
 
 @pytest.mark.parametrize("back_seconds", [0.1, 3, 4.9, 5, 5.1, 9.9, 3600])
-async def test_a_step_during_a_stop_adds_at_most_the_delay(delivery: Delivery, back_seconds: float) -> None:
+async def test_a_step_during_a_stop_adds_at_most_the_delay(
+    delivery: DeliveryBroker, back_seconds: float
+) -> None:
     times = _ClockTest(delivery)
     for _ in range(3):
         times.send()
@@ -247,7 +253,7 @@ async def test_a_step_during_a_stop_adds_at_most_the_delay(delivery: Delivery, b
     assert times.waited_ms == [5000] * 3
 
 
-async def test_several_steps_back(delivery: Delivery) -> None:
+async def test_several_steps_back(delivery: DeliveryBroker) -> None:
     times = _ClockTest(delivery)
     for back_seconds in (2, 4.9, 0.3, 60):
         await times.tenths_pass(10, sending=True)
@@ -259,7 +265,7 @@ async def test_several_steps_back(delivery: Delivery) -> None:
 
 
 async def test_a_step_back_is_kept_until_all_earlier_messages_are_delivered(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Due messages are held up in between by a full disk."""
     times = _ClockTest(delivery)
@@ -279,7 +285,7 @@ async def test_a_step_back_is_kept_until_all_earlier_messages_are_delivered(
 
 
 async def test_a_step_back_during_a_delivery_counts_once(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = _ClockTest(delivery)
     await times.tenths_pass(1, sending=True)
@@ -297,7 +303,7 @@ async def test_a_step_back_during_a_delivery_counts_once(
     assert times.waited_ms == [5000]
 
 
-async def test_a_clock_set_back_and_forward_restarted(delivery: Delivery) -> None:
+async def test_a_clock_set_back_and_forward_restarted(delivery: DeliveryBroker) -> None:
     times = _ClockTest(delivery)
     await times.tenths_pass(20, sending=True)
     times.set_clock(-3600)
@@ -311,7 +317,7 @@ async def test_a_clock_set_back_and_forward_restarted(delivery: Delivery) -> Non
 
 
 async def test_delivery_continues_after_a_full_disk(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(100):
         delivery.writer.put(inner("T", b"%d" % number), 1)
@@ -333,11 +339,11 @@ async def test_delivery_continues_after_a_full_disk(
     await delivery.pass_seconds(1)
 
     assert delivery.bodies("T") == [b"%d" % number for number in range(100)]
-    assert delivery.offsets.get(1) == 100
+    assert delivery.delay_offsets.get(1) == 100
 
 
 async def test_a_failed_read_is_retried_after_ten_seconds(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery.writer.put(inner(), 1)
     delivery.writer.put(inner("T2"), 2)
@@ -364,7 +370,7 @@ async def test_a_failed_read_is_retried_after_ten_seconds(
     assert delivery.bodies("T") == [b"body"]
 
 
-async def test_a_damaged_record_is_skipped(delivery: Delivery) -> None:
+async def test_a_damaged_record_is_skipped(delivery: DeliveryBroker) -> None:
     places = [delivery.writer.put(inner("T", b"body-%d" % number), 1) for number in range(3)]
     log_file = delivery.store.commit_log.files[0]
     position = places[1].physical_offset + log_file.map[places[1].physical_offset :].find(b"body-1")
@@ -391,7 +397,7 @@ async def test_a_damaged_record_is_skipped(delivery: Delivery) -> None:
     ],
 )
 async def test_a_message_without_a_valid_original_queue_is_skipped(
-    delivery: Delivery, properties: dict[str, str]
+    delivery: DeliveryBroker, properties: dict[str, str]
 ) -> None:
     odd = inner(SCHEDULE, b"odd")
     odd.set_properties({"DELAY": "1", **properties})
@@ -401,10 +407,10 @@ async def test_a_message_without_a_valid_original_queue_is_skipped(
     await delivery.pass_seconds(1)
 
     assert delivery.bodies("T") == [b"even"]
-    assert (delivery.delayed.lost, delivery.offsets.get(1)) == (1, 2)
+    assert (delivery.delayed.lost, delivery.delay_offsets.get(1)) == (1, 2)
 
 
-async def test_a_message_for_a_deleted_topic_is_delivered(delivery: Delivery) -> None:
+async def test_a_message_for_a_deleted_topic_is_delivered(delivery: DeliveryBroker) -> None:
     delivery.writer.put(inner("Gone"), 1)
     delivery.topics.delete(["Gone"])
     await delivery.pass_seconds(1)
@@ -412,7 +418,7 @@ async def test_a_message_for_a_deleted_topic_is_delivered(delivery: Delivery) ->
 
 
 async def test_messages_that_are_not_in_memory_are_read_in_a_thread(tmp_path: Path) -> None:
-    delivery = Delivery(tmp_path)
+    delivery = DeliveryBroker(tmp_path)
     for number in range(10):
         delivery.writer.put(inner("T", b"%d" % number), 1)
     delivery.writer.put(inner("T2", b"x"), 2)
@@ -431,7 +437,7 @@ async def test_messages_that_are_not_in_memory_are_read_in_a_thread(tmp_path: Pa
 
 
 async def test_with_sync_flush_each_slice_waits_for_the_flush_before(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages do not pile up in memory."""
     for number in range(100):
@@ -460,27 +466,27 @@ async def test_with_sync_flush_each_slice_waits_for_the_flush_before(
 # --- after a restart ---
 
 
-def _restarted(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
+def _restarted(delivery: DeliveryBroker, folder: Path, **keys: object) -> DeliveryBroker:
     """Restart after a crash of the process, with the same delayOffset.json."""
-    offsets = delivery.offsets.encode()
+    offsets = delivery.delay_offsets.encode()
     delivery.store.close()
-    again = Delivery(folder, delivery.clock, **keys)
-    again.offsets.decode(offsets)
+    again = DeliveryBroker(folder, delivery.clock, **keys)
+    again.delay_offsets.decode(offsets)
     again.delayed.correct_offsets()
     return again
 
 
 async def test_waiting_messages_survive_a_crash(tmp_path: Path) -> None:
-    first = Delivery(tmp_path)
+    first = DeliveryBroker(tmp_path)
     for number in range(10):
         first.writer.put(inner("T", b"%d" % number), 1)
         first.clock.pass_seconds(0.1)
     await first.pass_seconds(0.45)
     assert len(first.bodies("T")) == 5
-    first.offsets.all_is_flushed()
+    first.delay_offsets.all_is_flushed()
 
     again = _restarted(first, tmp_path)
-    assert again.offsets.get(1) == 5
+    assert again.delay_offsets.get(1) == 5
     await again.pass_seconds(10)
 
     assert again.bodies("T") == [b"%d" % number for number in range(10)]
@@ -488,13 +494,13 @@ async def test_waiting_messages_survive_a_crash(tmp_path: Path) -> None:
 
 
 async def test_a_crash_redelivers_only_messages_after_the_written_offset(tmp_path: Path) -> None:
-    first = Delivery(tmp_path)
+    first = DeliveryBroker(tmp_path)
     for number in range(10):
         first.writer.put(inner("T", b"%d" % number), 1)
         first.clock.pass_seconds(0.1)
     await first.pass_seconds(0.25)
     assert len(first.bodies("T")) == 3
-    first.offsets.all_is_flushed()
+    first.delay_offsets.all_is_flushed()
     await first.pass_seconds(0.2)
     assert len(first.bodies("T")) == 5
 
@@ -510,10 +516,10 @@ async def test_a_crash_redelivers_only_messages_after_the_written_offset(tmp_pat
 @pytest.mark.parametrize("known", [1000, -5])
 async def test_an_offset_outside_the_queue_is_corrected(tmp_path: Path, known: int) -> None:
     """A crash of the machine may cut off the end of the queue."""
-    first = Delivery(tmp_path)
+    first = DeliveryBroker(tmp_path)
     first.writer.put(inner("T", b"before"), 1)
-    first.offsets.advance(1, known)
-    first.offsets.all_is_flushed()
+    first.delay_offsets.advance(1, known)
+    first.delay_offsets.all_is_flushed()
 
     again = _restarted(first, tmp_path)
     again.writer.put(inner("T", b"after"), 1)
@@ -524,7 +530,7 @@ async def test_an_offset_outside_the_queue_is_corrected(tmp_path: Path, known: i
 
 
 async def test_messages_of_removed_levels_are_still_delivered(tmp_path: Path) -> None:
-    first = Delivery(tmp_path)
+    first = DeliveryBroker(tmp_path)
     first.writer.put(inner("T", b"low"), 2)
     first.writer.put(inner("T", b"high"), 4)
     await first.store.stop()
@@ -540,13 +546,13 @@ async def test_messages_of_removed_levels_are_still_delivered(tmp_path: Path) ->
 
 async def test_rebuilt_queues_know_when_each_message_is_due(tmp_path: Path) -> None:
     """The due time follows from the record and the current levels."""
-    first = Delivery(tmp_path, messageDelayLevel="7s 8s")
+    first = DeliveryBroker(tmp_path, messageDelayLevel="7s 8s")
     first.writer.put(inner("T", b"x", TAGS="t"), 2)
     first.store.close()
     (tmp_path / "rmq_boot_id").write_text("another boot")
     for path in (tmp_path / "consumequeue").rglob("0*"):
         path.unlink()
-    again = Delivery(tmp_path, Clock(), messageDelayLevel="7s 8s")
+    again = DeliveryBroker(tmp_path, Clock(), messageDelayLevel="7s 8s")
     assert _entries(again, 1) == [START_MS + 8000]
     await again.pass_seconds(8)
     assert again.bodies("T") == [b"x"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,18 @@ from rmq_broker.delivery.message_writer import Written, _delayed_properties
 from rmq_broker.store.api import MessageRejected
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties
-from tests.unit.broker.delivery.parts import SCHEDULE, Delivery, inner
+from tests.unit.broker.delivery.parts import SCHEDULE, DeliveryBroker, inner
 from tests.unit.broker.parts import START_MS
 
 
 @pytest.fixture
-def delivery(tmp_path: Path) -> Iterator[Delivery]:
-    delivery = Delivery(tmp_path, mappedFileSizeCommitLog=4 << 20)
+async def delivery(tmp_path: Path) -> AsyncIterator[DeliveryBroker]:
+    delivery = DeliveryBroker(tmp_path, mappedFileSizeCommitLog=4 << 20)
     yield delivery
     delivery.store.close()
 
 
-def test_the_place_of_each_kind_of_message(delivery: Delivery) -> None:
+async def test_the_place_of_each_kind_of_message(delivery: DeliveryBroker) -> None:
     plain = delivery.writer.put(inner("T"))
     delayed = delivery.writer.put(inner("T"), 3)
     timed = delivery.writer.put(inner("T", TIMER_DELAY_SEC="5"))
@@ -37,7 +37,7 @@ def test_the_place_of_each_kind_of_message(delivery: Delivery) -> None:
     assert timed == Written(stored.physical_offset, 0, stored.store_size, START_MS + 4000)
 
 
-def test_messages_with_a_due_delivery_time_are_stored_at_once(delivery: Delivery) -> None:
+async def test_messages_with_a_due_delivery_time_are_stored_at_once(delivery: DeliveryBroker) -> None:
     assert delivery.writer.put(inner("T", TIMER_DELIVER_MS=str(START_MS))).timer_out_ms is None
     assert delivery.bodies("T") == [b"body"]
 
@@ -49,7 +49,7 @@ _NAMES = ("DELAY", "XDELAY", "TIMER_DELAY_SEC", "REAL_TOPIC", "REAL_QID", "a", "
 @given(
     st.lists(st.tuples(st.sampled_from(_NAMES), st.sampled_from(_DELAY_VALUES)), max_size=5), st.booleans()
 )
-def test_properties_of_delayed_messages(fields: list[tuple[str, str]], ended: bool) -> None:
+async def test_properties_of_delayed_messages(fields: list[tuple[str, str]], ended: bool) -> None:
     """They are the same for messages whose properties are decoded and for those whose are not."""
     message = inner("T", queue_id=7)
     message.properties = "\x02".join(f"{name}\x01{value}" for name, value in fields).encode()
@@ -62,12 +62,12 @@ def test_properties_of_delayed_messages(fields: list[tuple[str, str]], ended: bo
     assert found == {**expected, "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "7"}
 
 
-def test_a_topic_whose_name_is_too_long_for_a_folder_is_refused(delivery: Delivery) -> None:
+async def test_a_topic_whose_name_is_too_long_for_a_folder_is_refused(delivery: DeliveryBroker) -> None:
     with pytest.raises(MessageRejected, match="choose shorter names"):
         delivery.writer.put(inner("%RETRY%" + "g" * 255))
 
 
-def test_templates_are_cached_within_bounds(delivery: Delivery) -> None:
+async def test_templates_are_cached_within_bounds(delivery: DeliveryBroker) -> None:
     templates, _ = delivery.writer.caches
     for _ in range(3):
         delivery.writer.put(inner("T"))
@@ -78,7 +78,7 @@ def test_templates_are_cached_within_bounds(delivery: Delivery) -> None:
     assert templates.evictions > 0
 
 
-def test_tags_are_cached_within_bounds(delivery: Delivery) -> None:
+async def test_tags_are_cached_within_bounds(delivery: DeliveryBroker) -> None:
     _, tags = delivery.writer.caches
     for _ in range(2):
         delivery.writer.put(inner("T", TAGS="paid"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,24 +10,24 @@ import pytest
 from rmq_broker.monitoring.delivery_metrics import DeliveryCollector
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.daemon.exposition import Family
-from tests.unit.broker.delivery.parts import Delivery, inner
+from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 
 
 @pytest.fixture
-def delivery(tmp_path: Path) -> Iterator[Delivery]:
-    made = Delivery(tmp_path)
+async def delivery(tmp_path: Path) -> AsyncIterator[DeliveryBroker]:
+    made = DeliveryBroker(tmp_path)
     yield made
     made.store.close()
 
 
-def _scrape(delivery: Delivery) -> dict[str, Family]:
+def _scrape(delivery: DeliveryBroker) -> dict[str, Family]:
     collector = DeliveryCollector(delivery.delayed, delivery.statistics, delivery.topics.system_topics)
     found = {family.name: family for family in collector.collect()}
     assert all((family.kind == "counter") == name.endswith("_total") for name, family in found.items())
     return found
 
 
-async def test_delayed_messages(delivery: Delivery) -> None:
+async def test_delayed_messages(delivery: DeliveryBroker) -> None:
     for level in (1, 1, 2):
         delivery.writer.put(inner(), level)
     delivery.clock.pass_seconds(0.5)
@@ -47,7 +47,7 @@ async def test_delayed_messages(delivery: Delivery) -> None:
     assert getattr(lateness, "total", None) == 1000
 
 
-def test_sent_back_messages_and_dead_letters(delivery: Delivery) -> None:
+async def test_sent_back_messages_and_dead_letters(delivery: DeliveryBroker) -> None:
     delivery.topics.update(TopicConfig(topic_name="T"))
     delivery.retries.count("g", "T", is_dead_letter=False)
     delivery.retries.count("g", "T", is_dead_letter=True)

@@ -6,28 +6,16 @@ import asyncio
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
-from rmq_broker.delivery.cold_reads import ColdReads
+from rmq_broker.clients.consumers import Heartbeat
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.offsets.broadcast import BroadcastOffsets
-from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.processors.pull import PullProcessor
-from rmq_broker.pulling.admission import PullAdmission
-from rmq_broker.pulling.answering import PullAnswering
-from rmq_broker.pulling.held_pulls import HeldPulls
-from rmq_broker.pulling.holding import PullHolding
-from rmq_broker.pulling.reading import PullReading
-from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.api import ColdLog, MessageStore, RecordTemplate, pack_host
+from rmq_broker.store.api import ColdLog, pack_host
 from rmq_broker.store.reading.reader import Reader
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.bodies.topic import TopicConfig
@@ -39,62 +27,27 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import PullMessageResponseHeader
 from rmq_remoting.java_hash import string_hash_code
-from rmq_remoting.tiers import PoolTier
 from tests.support.broker_requests import offsets, pull, pulled
 from tests.support.frames import decode_one
+from tests.support.local_broker import LocalBroker
 from tests.support.waiting import loop_passes, until
-from tests.unit.broker.filtering.parts import message_filters
-from tests.unit.broker.parts import Clock, Peer, broker_settings
+from tests.unit.broker.parts import Peer
 
 _HOST = pack_host("10.0.0.1", 10911)
 
 
-class _Broker:
+class _Broker(LocalBroker):
     def __init__(self, folder: Path, **keys: object) -> None:
-        settings = self.settings = broker_settings(
-            storePathRootDir=folder,
-            mappedFileSizeCommitLog=1 << 20,
-            mappedFileSizeConsumeQueue=20_000,
-            **keys,
-        )
-        self.seconds = 1000.0
-        self.topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
-        self.groups = SubscriptionGroupTable(settings, Clock())
-        self.consumers = ConsumerTable()
-        self.offsets = ConsumerOffsetTable(Clock())
-        self.statistics = BrokerStatistics(self.topics.system_topics, Clock())
-        self.store = MessageStore(settings, settings, settings, time.time)
-        self.store.open()
-        self.held = HeldPulls(lambda: self.seconds)
-        self.store.appender.add_arrival_listener(self.held.arrived)
-        self.tier = PoolTier("pull_cold", threads=2, capacity=3, max_wait_ms=5000)
-        broadcast = BroadcastOffsets(self.offsets, self.consumers, self.store, settings, Clock())
-        filters = message_filters(self.consumers, settings)
-        admission = PullAdmission(
-            settings, self.topics, self.groups, self.consumers, filters, broadcast, self.store
-        )
-        reading = PullReading(self.store, self.offsets, broadcast, ColdReads(self.tier))
-        answering = PullAnswering(self.offsets, self.statistics)
-        holding = PullHolding(settings, self.store, self.held, admission, reading, answering)
-        self.processor = PullProcessor(admission, reading, holding, answering)
+        small_pool = {"pullColdThreadPoolNums": 2, "pullColdThreadPoolQueueCapacity": 3}
+        super().__init__(folder, **{**small_pool, **keys})  # type: ignore[arg-type]
+        self.seconds = time.monotonic()
+        self.held = self.services.pulls.held_pulls
+        self.held._clock = lambda: self.seconds
+        self.processor = self.processors.pull
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
 
     def pull(self, command: RemotingCommand, peer: Peer | None = None) -> Result:
         return self.processor.pull((peer or Peer()).connection, decode_one(encode_frame(command)))
-
-    def put(self, tag: str = "", count: int = 1) -> None:
-        for _ in range(count):
-            self.store.put(
-                self.store.queues.get_or_create("T", 0),
-                RecordTemplate(
-                    "T", 0, flag=0, sys_flag=0, reconsume_times=0, born_host_bytes=8, store_host=_HOST
-                ),
-                b"body",
-                b"TAGS\x01%b\x02" % tag.encode() if tag else b"",
-                tags_code=string_hash_code(tag) if tag else 0,
-                born_timestamp_ms=0,
-                born_host=_HOST,
-            )
 
     def subscribe(
         self,
@@ -143,10 +96,10 @@ def _held(result: Result) -> asyncio.Future[Answer]:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[_Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[_Broker]:
     broker = _Broker(tmp_path)
     yield broker
-    broker.store.close()
+    broker.close()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +124,7 @@ async def test_without_long_polling_a_pull_is_held_for_a_second(tmp_path: Path) 
     seconds = await broker.seconds_until_answered(_held(result))
 
     assert 1.0 <= seconds <= 1.0 + 3 * TICK_SECONDS
-    broker.store.close()
+    broker.close()
 
 
 async def test_a_changed_hold_time_counts_at_once(broker: _Broker) -> None:
@@ -191,9 +144,9 @@ async def test_the_last_look_finds_messages_without_a_wake_up(broker: _Broker) -
 
 
 async def test_an_expired_pull_is_told_of_skipped_messages(broker: _Broker) -> None:
-    broker.put("a")
+    broker.put(tag="a")
     result = broker.pull(pull("T", offset=1, subscription="a", suspend_ms=15_000))
-    broker.put("b", 3)
+    broker.put(3, tag="b")
     await loop_passes()
 
     await broker.seconds_until_answered(_held(result))
@@ -207,13 +160,13 @@ async def test_a_pull_that_skips_many_messages_is_answered(tmp_path: Path) -> No
     # A look searches two entries of 20 bytes, and 20 times as many by tags.
     broker = _Broker(tmp_path, maxFilterMessageSize=40)
     result = broker.pull(pull("T", count=1, subscription="a", suspend_ms=15_000))
-    broker.put("b", 1000)
+    broker.put(1000, tag="b")
     await loop_passes()
 
     answer = _answer(result)
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert offsets(answer) == (80, 0, 1000)
-    broker.store.close()
+    broker.close()
 
 
 async def test_a_held_pull_whose_messages_are_deleted_is_moved(broker: _Broker) -> None:
@@ -246,12 +199,12 @@ async def test_a_held_pull_is_refused_after_its_group_was_disabled(broker: _Brok
 async def test_a_held_pull_with_a_new_filter_reads_from_its_offset_again(broker: _Broker) -> None:
     broker.subscribe("a", 1)
     result = broker.pull(pull("T", subscription=None, sub_version=1, suspend_ms=15_000))
-    broker.put("b", 2)
+    broker.put(2, tag="b")
     await loop_passes()
     _held(result)
 
     broker.subscribe("b", 2)
-    broker.put("c")
+    broker.put(tag="c")
     await loop_passes()
 
     assert [message.queue_offset for message in pulled(_answer(result))] == [0, 1]
@@ -334,7 +287,7 @@ def _leave(broker: _Broker) -> None:
 async def test_every_change_ends_the_plan_of_a_stream(
     broker: _Broker, change: Callable[[_Broker], None], code: int
 ) -> None:
-    broker.put("a", 3)
+    broker.put(3, tag="a")
     broker.subscribe("a", 1)
     for offset in (0, 1):
         assert pulled(_answer(broker.pull(pull("T", offset=offset, subscription=None))))
@@ -348,7 +301,7 @@ async def test_every_change_ends_the_plan_of_a_stream(
 
 async def test_the_next_pull_follows_a_newer_expression(broker: _Broker) -> None:
     for tag in "ab":
-        broker.put(tag)
+        broker.put(tag=tag)
     for version, (expression, found) in enumerate([("a", [0]), ("b", [1]), ("a", [0])]):
         broker.subscribe(expression, version)
         for _ in range(2):
@@ -365,7 +318,7 @@ async def test_refusing_lite_pulls_does_not_affect_pulls(tmp_path: Path) -> None
         with pytest.raises(CommandError) as refused:
             broker.pull(lite)
         assert refused.value.code == ResponseCode.NO_PERMISSION
-    broker.store.close()
+    broker.close()
 
 
 async def test_each_member_of_a_broadcasting_group_has_its_own_offset(broker: _Broker) -> None:
@@ -456,15 +409,15 @@ def _nothing_in_memory(descriptor: int, buffers: Sequence[memoryview], position:
 
 
 @pytest.fixture
-def disk(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Disk]:
+async def disk(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Disk]:
     disk = _Disk(broker, monkeypatch)
     yield disk
     disk.free.set()
-    broker.tier.stop()
+    broker.close()
 
 
 async def test_a_cold_pull_is_answered_as_a_warm_one(broker: _Broker, disk: _Disk) -> None:
-    broker.put("a", 10)
+    broker.put(10, tag="a")
     cold = broker.pull(pull("T", offset=3))
     assert isinstance(cold, asyncio.Future)
     disk.free.set()
@@ -479,7 +432,7 @@ async def test_a_cold_pull_is_answered_as_a_warm_one(broker: _Broker, disk: _Dis
 
 
 async def test_a_cold_pull_that_finds_nothing_yet_needs_no_disk(broker: _Broker, disk: _Disk) -> None:
-    broker.put("a", 10)
+    broker.put(10, tag="a")
     _held(broker.pull(pull("T", offset=10, suspend_ms=15_000)))
     assert broker.held.count == 1
     assert disk.reads == 0
@@ -498,10 +451,10 @@ async def test_cold_pulls_beyond_the_pools_bound_are_refused(broker: _Broker, di
 
 async def test_a_held_pull_reads_cold_messages(broker: _Broker, disk: _Disk) -> None:
     result = broker.pull(pull("T", subscription="a", suspend_ms=15_000))
-    broker.put("b", 3)
-    broker.put("a")
+    broker.put(3, tag="b")
+    broker.put(tag="a")
     await until(lambda: disk.reads == 1)
-    broker.put("a", 2)
+    broker.put(2, tag="a")
     await loop_passes()
     assert broker.held.count == 1
     disk.free.set()

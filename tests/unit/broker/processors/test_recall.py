@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.processors.recall import RecallProcessor
 from rmq_broker.store.api import Durability
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -16,18 +15,16 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.recall_handle import RecallHandle
 from tests.support.broker_requests import request
-from tests.unit.broker.delivery.parts import STORE_HOST, Delivery, inner
+from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.parts import START_MS, Peer, answer_of
 
 _TIMER = "rmq_sys_wheel_timer"
 
 
-class _Broker(Delivery):
+class _Broker(DeliveryBroker):
     def __init__(self, folder: Path, **keys: object) -> None:
         super().__init__(folder, **{"recallMessageEnable": True, **keys})  # type: ignore[arg-type]
-        self.processor = RecallProcessor(
-            self.settings, self.topics, self.store, self.writer, STORE_HOST, self.clock
-        )
+        self.processor = self.processors.sends.recall
         self.topics.update(TopicConfig(topic_name="T"))
 
     async def recall(self, handle: RecallHandle | str, topic: str = "T", **fields: object) -> RemotingCommand:

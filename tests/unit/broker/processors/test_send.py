@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from rmq_broker.processors.send import SendProcessor
-from rmq_broker.sending.target_check import TargetChecker
-from rmq_broker.settings.broker import BrokerSettings
-from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.api import MessageStore, pack_host
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.daemon.configuration import Change
 from rmq_remoting.framing import encode_frame
-from rmq_remoting.message import Message, MessageExt
-from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.message import Message
 from tests.support.broker_requests import send, send_batch, sent
 from tests.support.frames import decode_one
-from tests.unit.broker.delivery.parts import redirection_of
-from tests.unit.broker.parts import Clock, Peer, broker_settings
+from tests.support.local_broker import LocalBroker
+from tests.unit.broker.parts import Peer
 
 
-class _Broker:
+class _Broker(LocalBroker):
     def __init__(self, folder: Path) -> None:
-        self.settings: BrokerSettings = broker_settings(
-            storePathRootDir=folder, mappedFileSizeCommitLog=1 << 20, mappedFileSizeConsumeQueue=6000
-        )
-        self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", Clock())
-        self.statistics = BrokerStatistics(self.topics.system_topics, Clock())
-        self.store = MessageStore(self.settings, self.settings, self.settings, time.time)
-        self.store.open()
-        self.processor = SendProcessor(
-            self.settings,
-            TargetChecker(self.settings, self.topics, Clock()),
-            self.store,
-            self.statistics,
-            pack_host("10.0.0.1", 10911),
-            lambda: "MADE",
-            redirection_of(self.settings, self.topics, self.store, self.statistics),
-        )
+        super().__init__(folder)
+        self.processor = self.processors.sends.send
 
     def send(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
         """Send a command as it comes from the network; return the answer as the network carries it."""
@@ -52,15 +30,12 @@ class _Broker:
         assert isinstance(answer, bytes | RemotingCommand)
         return decode_one(answer) if isinstance(answer, bytes) else answer
 
-    def stored(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
-        return decode_messages(self.store.get(topic, queue_id, 0, 32, None).body)
-
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[_Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[_Broker]:
     broker = _Broker(tmp_path)
     yield broker
-    broker.store.close()
+    broker.close()
 
 
 async def test_both_serializations_are_answered_with_the_same_fields(broker: _Broker) -> None:

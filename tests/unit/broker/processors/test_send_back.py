@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.cold_reads import ColdReads
-from rmq_broker.processors.send import SendProcessor
-from rmq_broker.processors.send_back import SendBackProcessor
-from rmq_broker.sending.target_check import TargetChecker
 from rmq_broker.store.api import Durability, StoreUnavailable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -21,33 +17,21 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.sys_flags import MessageSysFlag
-from rmq_remoting.tiers import PoolTier
 from tests.support.broker_requests import request, send, sent
 from tests.support.frames import decode_one
-from tests.unit.broker.delivery.parts import SCHEDULE, STORE_HOST, Delivery, inner
+from tests.unit.broker.delivery.parts import SCHEDULE, DeliveryBroker, inner
 from tests.unit.broker.parts import START_MS, Peer, answer_of
 
 GROUP = "g"
 RETRY, DEAD = "%RETRY%g", "%DLQ%g"
 
 
-class _Broker(Delivery):
+class _Broker(DeliveryBroker):
     def __init__(self, folder: Path, **keys: object) -> None:
         super().__init__(folder, **keys)  # type: ignore[arg-type]
-        self.tier = PoolTier("pull_cold", threads=1, capacity=10, max_wait_ms=5000)
-        self.processor = SendBackProcessor(
-            self.settings, self.retries, self.writer, self.store, STORE_HOST, ColdReads(self.tier)
-        )
-        self.sender = SendProcessor(
-            self.settings,
-            TargetChecker(self.settings, self.topics, self.clock),
-            self.store,
-            self.statistics,
-            STORE_HOST,
-            lambda: "MADE",
-            self.redirection,
-        )
+        self.processor = self.processors.sends.send_back
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
 
     async def back(self, offset: int, level: int = 0, **fields: object) -> RemotingCommand:
@@ -58,13 +42,9 @@ class _Broker(Delivery):
 
     def send(self, command: RemotingCommand) -> RemotingCommand:
         """Send a message; return the answer as the network carries it."""
-        answer = self.sender.send(Peer().connection, decode_one(encode_frame(command)))
+        answer = self.processors.sends.send.send(Peer().connection, decode_one(encode_frame(command)))
         assert isinstance(answer, bytes | RemotingCommand)
         return decode_one(answer) if isinstance(answer, bytes) else answer
-
-    def close(self) -> None:
-        self.tier.stop()
-        self.store.close()
 
 
 def send_back(offset: int, level: int = 0, **fields: object) -> RemotingCommand:
@@ -75,7 +55,7 @@ def send_back(offset: int, level: int = 0, **fields: object) -> RemotingCommand:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[_Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[_Broker]:
     made = _Broker(tmp_path)
     yield made
     made.close()
@@ -354,9 +334,10 @@ async def test_a_consumer_that_sends_to_its_retry_topic_itself(broker: _Broker, 
 async def test_messages_given_up_by_ordered_consumers_are_dead_letters(broker: _Broker) -> None:
     """The route of a retry topic is not cached, because locks come and go."""
     command = send(RETRY, b"x", properties={"DELAY": "1"})
+    locks = broker.services.clients.queue_locks
     for is_locked in (True, False, True):
-        broker.locked = {GROUP} if is_locked else set()
-        broker.retries._is_locked = broker.locked.__contains__
+        change = locks.lock if is_locked else locks.unlock
+        change(GROUP, [MessageQueue(RETRY, "broker-a", 0)], "a client")
         sent(broker.send(command))
     assert (len(broker.stored(DEAD)), len(broker.stored(SCHEDULE))) == (2, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 
@@ -9,11 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq_broker.processors.send import SendProcessor
-from rmq_broker.sending.target_check import TargetChecker
-from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.api import MessageStore, pack_host
-from rmq_broker.topics.table import TopicTable
+from rmq_broker.store.api import MessageStore
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
@@ -25,8 +22,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import send
 from tests.support.examples import examples
 from tests.support.frames import decode_one
-from tests.unit.broker.delivery.parts import redirection_of
-from tests.unit.broker.parts import Clock, broker_settings
+from tests.support.local_broker import LocalBroker
 
 _INT32 = st.one_of(st.integers(0, 8), st.integers(-(1 << 31), (1 << 31) - 1))
 _TEXT = st.text(alphabet="\x01\x02ab=TAGSDELY0Ü", max_size=40)
@@ -89,25 +85,7 @@ class _NoConnection:
     peer = "10.0.0.7:40000"
 
 
-class _Broker:
-    def __init__(self, settings_root: object) -> None:
-        settings = self.settings = broker_settings(
-            storePathRootDir=settings_root, mappedFileSizeCommitLog=1 << 20, mappedFileSizeConsumeQueue=6000
-        )
-        topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
-        self.store = MessageStore(settings, settings, settings, time.time)
-        self.store.open()
-        statistics = BrokerStatistics(topics.system_topics, Clock())
-        self.processor = SendProcessor(
-            settings,
-            TargetChecker(settings, topics, Clock()),
-            self.store,
-            statistics,
-            pack_host("10.0.0.1", 10911),
-            lambda: "MADE",
-            redirection_of(settings, topics, self.store, statistics),
-        )
-
+class _Broker(LocalBroker):
     def ends(self) -> dict[tuple[str, int], int]:
         return {(queue.topic, queue.queue_id): queue.max_offset for queue in self.store.queues}
 
@@ -115,9 +93,15 @@ class _Broker:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Broker]:
     root = tmp_path_factory.mktemp("store")
-    broker = _Broker(root)
+    loop = asyncio.new_event_loop()
+
+    async def made() -> _Broker:
+        return _Broker(root)
+
+    broker = loop.run_until_complete(made())
     yield broker
-    broker.store.close()
+    broker.close()
+    loop.close()
     # A start that has to read the whole log finds the same messages.
     (root / "rmq_boot_id").write_text("another boot")
     again = MessageStore(broker.settings, broker.settings, broker.settings, time.time)
@@ -135,7 +119,7 @@ def test_a_send_is_refused_or_can_be_read(broker: _Broker, command: RemotingComm
     before = broker.ends()
     connection: Connection = _NoConnection()  # type: ignore[assignment]
 
-    answer = broker.processor.send(connection, decode_one(encode_frame(command)))
+    answer = broker.processors.sends.send.send(connection, decode_one(encode_frame(command)))
 
     assert isinstance(answer, bytes | RemotingCommand)
     response = decode_one(answer) if isinstance(answer, bytes) else answer

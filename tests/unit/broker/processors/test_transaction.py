@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.cold_reads import ColdReads
 from rmq_broker.delivery.message_writer import Written
-from rmq_broker.processors.transaction import TransactionProcessor
 from rmq_broker.store.api import ColdData, Durability, MessageStore, StoreUnavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
-from rmq_remoting.tiers import PoolTier
 from tests.support.broker_requests import request
 from tests.unit.broker.parts import Peer, answer_of
-from tests.unit.broker.transactions.parts import COMMIT, GROUP, TOPIC, Transacting
+from tests.unit.broker.transactions.parts import COMMIT, GROUP, TOPIC, TransactionBroker
 
 
-class _Broker(Transacting):
+class _Broker(TransactionBroker):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.tier = PoolTier("pull_cold", threads=1, capacity=10, max_wait_ms=5000)
-        self.processor = TransactionProcessor(self.service, self.store, ColdReads(self.tier))
+        self.processor = self.processors.sends.transactions
 
     async def commit(self, place: Written, peer: Peer | None = None) -> RemotingCommand:
         command = request(
@@ -40,11 +36,10 @@ class _Broker(Transacting):
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[_Broker]:
+async def broker(tmp_path: Path) -> AsyncIterator[_Broker]:
     made = _Broker(tmp_path)
     yield made
-    made.tier.stop()
-    made.store.close()
+    made.close()
 
 
 def _everything_is_cold(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:

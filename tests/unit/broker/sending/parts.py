@@ -1,4 +1,4 @@
-"""The parts of sending on a store of their own, without a connection."""
+"""A broker that sends are stored in, without a network."""
 
 from __future__ import annotations
 
@@ -7,31 +7,34 @@ from pathlib import Path
 from rmq_broker.sending.answering import SendAnswers
 from rmq_broker.sending.plan import SendPlan
 from rmq_broker.sending.planning import SendPlanner
+from rmq_broker.sending.redirection import Redirection
 from rmq_broker.sending.routes import Route, SendRoutes
 from rmq_broker.sending.storing import SendStorage, Stored
 from rmq_broker.sending.target_check import TargetChecker
 from rmq_remoting.headers.send import SendMessageRequestHeader, SendTarget
-from tests.unit.broker.delivery.parts import BORN_HOST, STORE_HOST, Delivery
+from tests.support.local_broker import STORE_HOST, LocalBroker
+from tests.unit.broker.delivery.parts import BORN_HOST
 from tests.unit.broker.parts import START_MS
 
 PEER = "10.1.2.3:4567"
 
 
-class Sending(Delivery):
-    """The four steps of a send: route, plan, store, answer."""
+class SendBroker(LocalBroker):
+    """A broker, and the four steps of a send: route, plan, store, answer."""
 
     def __init__(self, folder: Path, **keys: object) -> None:
-        super().__init__(folder, None, **keys)
+        super().__init__(folder, None, **{"mappedFileSizeConsumeQueue": 6000, **keys})
+        redirection = Redirection(self.writer, self.retries, self.transactions.preparing)
         self.routes = SendRoutes(
             self.settings,
             TargetChecker(self.settings, self.topics, self.clock),
             self.store,
             self.statistics,
-            self.redirection,
+            redirection,
             STORE_HOST,
         )
         self.planner = SendPlanner(self.settings, lambda: "MADE")
-        self.storage = SendStorage(self.store, self.statistics, self.redirection, STORE_HOST)
+        self.storage = SendStorage(self.store, self.statistics, redirection, STORE_HOST)
         self.answers = SendAnswers(self.settings, self.store, STORE_HOST)
 
     def route(self, target: SendTarget, queue_id: int | None = None) -> Route:

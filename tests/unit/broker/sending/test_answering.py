@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,12 @@ from rmq_remoting.recall_handle import RecallHandle
 from tests.support.broker_requests import send, sent
 from tests.support.frames import decode_one
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.sending.parts import Sending, target
+from tests.unit.broker.sending.parts import SendBroker, target
 
 _CONSTANT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
-class _Answering(Sending):
+class _Answering(SendBroker):
     def answer(
         self,
         to: SendTarget,
@@ -44,14 +44,14 @@ def _read(answer: bytes | RemotingCommand) -> RemotingCommand:
 
 
 @pytest.fixture
-def answering(tmp_path: Path) -> Iterator[_Answering]:
+async def answering(tmp_path: Path) -> AsyncIterator[_Answering]:
     answering = _Answering(tmp_path)
     yield answering
     answering.store.close()
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
-def test_a_plain_message(answering: _Answering, serialization: Serialization) -> None:
+async def test_a_plain_message(answering: _Answering, serialization: Serialization) -> None:
     answer = answering.answer(target(queue_id=1), serialization=serialization)
 
     (message,) = answering.stored("T", 1)
@@ -64,7 +64,7 @@ def test_a_plain_message(answering: _Answering, serialization: Serialization) ->
     }
 
 
-def test_a_batch_is_answered_with_the_ids_of_all_its_messages(answering: _Answering) -> None:
+async def test_a_batch_is_answered_with_the_ids_of_all_its_messages(answering: _Answering) -> None:
     body = encode_batch([Message("T", b"x" * size) for size in (1, 2, 3)])
     answer = answering.answer(target(batch=True), body)
     assert sent(answer).msg_id.split(",") == [message.offset_msg_id for message in answering.stored("T")]
@@ -72,7 +72,7 @@ def test_a_batch_is_answered_with_the_ids_of_all_its_messages(answering: _Answer
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
-def test_a_unit_is_answered_with_the_batchs_unique_key(
+async def test_a_unit_is_answered_with_the_batchs_unique_key(
     answering: _Answering, serialization: Serialization
 ) -> None:
     answering.topics.update(TopicConfig(topic_name="U"), {"+queue.type": "BatchCQ"})
@@ -82,7 +82,7 @@ def test_a_unit_is_answered_with_the_batchs_unique_key(
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
-def test_a_timed_message_is_answered_with_its_recall_handle(
+async def test_a_timed_message_is_answered_with_its_recall_handle(
     answering: _Answering, serialization: Serialization
 ) -> None:
     properties = b"UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x013\x02"
@@ -107,20 +107,22 @@ def test_a_timed_message_is_answered_with_its_recall_handle(
         (TimerCongested("too many"), 1, "too many"),
     ],
 )
-def test_messages_that_the_store_does_not_accept(
+async def test_messages_that_the_store_does_not_accept(
     answering: _Answering, error: StoreUnavailable | MessageRejected, code: int, remark: str
 ) -> None:
     answer = answering.answers.not_stored(send("T"), error)
     assert (answer.code, answer.remark, answer.ext_fields) == (code, remark, _CONSTANT)
 
 
-def test_a_refusal_has_the_constant_fields(answering: _Answering) -> None:
+async def test_a_refusal_has_the_constant_fields(answering: _Answering) -> None:
     answer = answering.answers.refused(send("T"), CommandError(ResponseCode.NO_PERMISSION, "no"))
     assert (answer.code, answer.remark, answer.ext_fields) == (16, "no", _CONSTANT)
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
-def test_durability_becomes_a_response_code(answering: _Answering, serialization: Serialization) -> None:
+async def test_durability_becomes_a_response_code(
+    answering: _Answering, serialization: Serialization
+) -> None:
     plan, stored = answering.send(target())
     request = send("T", serialization=serialization)
 
@@ -146,5 +148,5 @@ def test_durability_becomes_a_response_code(answering: _Answering, serialization
         (b"a\x01b\x02WAIT\x01false\x02", False),
     ],
 )
-def test_the_producer_says_whether_it_waits_for_the_flush(properties: bytes, waits: bool) -> None:
+async def test_the_producer_says_whether_it_waits_for_the_flush(properties: bytes, waits: bool) -> None:
     assert waits_for_flush(properties) is waits

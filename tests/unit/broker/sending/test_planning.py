@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,17 +20,17 @@ from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.message_properties import encode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.sending.parts import Sending, target
+from tests.unit.broker.sending.parts import SendBroker, target
 
 
-class _Planning(Sending):
+class _Planning(SendBroker):
     def plan(self, to: SendTarget, body: bytes, properties: dict[str, str]) -> SendPlan:
         header = SendMessageRequestHeader(to, START_MS, encode_properties(properties))
         return self.planner.plan(header, self.route(to), body)
 
 
 @pytest.fixture
-def planning(tmp_path: Path) -> Iterator[_Planning]:
+async def planning(tmp_path: Path) -> AsyncIterator[_Planning]:
     planning = _Planning(tmp_path, maxMessageSize=10_000)
     yield planning
     planning.store.close()
@@ -52,21 +52,21 @@ GIVEN_UP = target("%RETRY%g", reconsume_times=17)
         (GIVEN_UP, {"TRAN_MSG": "true"}, SendKind.DEAD_LETTER, 0),
     ],
 )
-def test_the_kind_of_a_single_message(
+async def test_the_kind_of_a_single_message(
     planning: _Planning, to: SendTarget, properties: dict[str, str], kind: SendKind, delay_level: int
 ) -> None:
     plan = planning.plan(to, b"body", {"UNIQ_KEY": "K", **properties})
     assert (plan.kind, plan.delay_level, plan.unique_key) == (kind, delay_level, b"K")
 
 
-def test_the_plan_of_a_single_message_has_all_that_is_stored(planning: _Planning) -> None:
+async def test_the_plan_of_a_single_message_has_all_that_is_stored(planning: _Planning) -> None:
     plan = planning.plan(target(), b"body", {"TAGS": "paid"})
     assert (plan.unique_key, plan.tags_code) == (b"MADE", tags_code("paid"))
     assert plan.properties.startswith(b"TAGS\x01paid\x02UNIQ_KEY\x01MADE\x02")
 
 
 @pytest.mark.parametrize(("topic", "kind"), [("T", SendKind.BATCH), ("U", SendKind.UNIT)])
-def test_the_plan_of_a_batch_has_its_messages(planning: _Planning, topic: str, kind: SendKind) -> None:
+async def test_the_plan_of_a_batch_has_its_messages(planning: _Planning, topic: str, kind: SendKind) -> None:
     planning.topics.update(TopicConfig(topic_name="U"), {"+queue.type": "BatchCQ"})
     body = encode_batch([Message(topic, b"1"), Message(topic, b"2", keys="k")])
 
@@ -82,7 +82,7 @@ def test_the_plan_of_a_batch_has_its_messages(planning: _Planning, topic: str, k
     ("size_bytes", "remark"), [(0, "has no body"), (10_001, "is 10001 bytes, the limit is")]
 )
 @pytest.mark.parametrize("batch", [False, True])
-def test_the_size_of_a_body_is_limited(
+async def test_the_size_of_a_body_is_limited(
     planning: _Planning, size_bytes: int, remark: str, batch: bool
 ) -> None:
     with pytest.raises(CommandError, match=remark) as refused:
@@ -90,7 +90,7 @@ def test_the_size_of_a_body_is_limited(
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_a_unit_has_at_most_as_many_messages_as_a_queue_entry_can_count(tmp_path: Path) -> None:
+async def test_a_unit_has_at_most_as_many_messages_as_a_queue_entry_can_count(tmp_path: Path) -> None:
     planning = _Planning(tmp_path)
     planning.topics.update(TopicConfig(topic_name="U"), {"+queue.type": "BatchCQ"})
     one = encode_batch([Message("U", b"x")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,17 @@ from rmq_remoting.bodies.topic import TopicConfig, TopicFilterType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.sys_flags import MessageSysFlag
-from tests.unit.broker.sending.parts import PEER, Sending, target
+from tests.unit.broker.sending.parts import PEER, SendBroker, target
 
 
 @pytest.fixture
-def sending(tmp_path: Path) -> Iterator[Sending]:
-    sending = Sending(tmp_path)
+async def sending(tmp_path: Path) -> AsyncIterator[SendBroker]:
+    sending = SendBroker(tmp_path)
     yield sending
     sending.store.close()
 
 
-def test_the_target_decides_about_the_kind(sending: Sending) -> None:
+async def test_the_target_decides_about_the_kind(sending: SendBroker) -> None:
     sending.topics.update(TopicConfig(topic_name="U"), {"+queue.type": "BatchCQ"})
     prepared = MessageSysFlag.TRANSACTION_PREPARED
 
@@ -35,7 +35,7 @@ def test_the_target_decides_about_the_kind(sending: Sending) -> None:
     assert sending.route(target("%RETRY%g", reconsume_times=17)).kind is SendKind.DEAD_LETTER
 
 
-def test_a_dead_letter_is_answered_with_the_queue_that_the_producer_named(sending: Sending) -> None:
+async def test_a_dead_letter_is_answered_with_the_queue_that_the_producer_named(sending: SendBroker) -> None:
     route = sending.route(target("%RETRY%g", 0, reconsume_times=17))
     assert (route.topic, route.queue.topic, route.answered_queue_id) == ("%RETRY%g", "%DLQ%g", 0)
 
@@ -58,21 +58,21 @@ def test_a_dead_letter_is_answered_with_the_queue_that_the_producer_named(sendin
         (target("a b"), ResponseCode.INVALID_PARAMETER, "a b"),
     ],
 )
-def test_targets_that_are_refused(sending: Sending, refused: object, code: int, remark: str) -> None:
+async def test_targets_that_are_refused(sending: SendBroker, refused: object, code: int, remark: str) -> None:
     with pytest.raises(CommandError, match=remark) as error:
         sending.route(refused)  # type: ignore[arg-type]
     assert error.value.code == code
     assert len(sending.routes.cache) == 0
 
 
-def test_only_the_broker_sets_the_flags_of_the_record_layout(sending: Sending) -> None:
+async def test_only_the_broker_sets_the_flags_of_the_record_layout(sending: SendBroker) -> None:
     bits = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.COMPRESSED
     assert sending.route(target(sys_flag=bits)).sys_flag == MessageSysFlag.COMPRESSED
     sending.topics.update(TopicConfig(topic_name="M", topic_filter_type=TopicFilterType.MULTI_TAG))
     assert sending.route(target("M")).sys_flag == MessageSysFlag.MULTI_TAGS
 
 
-def test_a_negative_queue_id_is_replaced_by_a_random_one(sending: Sending) -> None:
+async def test_a_negative_queue_id_is_replaced_by_a_random_one(sending: SendBroker) -> None:
     any_queue = target(queue_id=-1)
     chosen = {sending.routes.any_queue_id(any_queue, PEER) for _ in range(200)}
     assert chosen == set(range(4))
@@ -85,19 +85,19 @@ def test_a_negative_queue_id_is_replaced_by_a_random_one(sending: Sending) -> No
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
 
 
-def test_routes_are_cached_by_target_and_queue(sending: Sending) -> None:
+async def test_routes_are_cached_by_target_and_queue(sending: SendBroker) -> None:
     first, same_values = target(), target()
     route = sending.route(first)
     assert sending.routes.cache.get((first, 0)) is route
     assert sending.routes.cache.get((same_values, 0)) is None  # targets are compared by identity
 
 
-def test_routes_of_retry_topics_are_not_cached(sending: Sending) -> None:
+async def test_routes_of_retry_topics_are_not_cached(sending: SendBroker) -> None:
     sending.route(target("%RETRY%g"))
     assert len(sending.routes.cache) == 0
 
 
-def test_a_route_with_very_long_texts_is_not_cached(sending: Sending) -> None:
+async def test_a_route_with_very_long_texts_is_not_cached(sending: SendBroker) -> None:
     """A route keeps its target's texts: thousands of long ones would fill the memory."""
     for number in range(5):
         sending.route(target(group=f"{number}" + "g" * 5000))
@@ -105,7 +105,7 @@ def test_a_route_with_very_long_texts_is_not_cached(sending: Sending) -> None:
     assert len(sending.routes.cache) == 0
 
 
-def test_the_bound_in_bytes_holds_for_the_longest_routes(sending: Sending) -> None:
+async def test_the_bound_in_bytes_holds_for_the_longest_routes(sending: SendBroker) -> None:
     sending.routes.cache.max_bytes = 30_000
     for number in range(25):
         sending.route(target(group=f"{number}" + "g" * 3000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,20 +15,20 @@ from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.unit.broker.delivery.parts import SCHEDULE
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.sending.parts import Sending, target
+from tests.unit.broker.sending.parts import SendBroker, target
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 TIMER = "rmq_sys_wheel_timer"
 
 
 @pytest.fixture
-def sending(tmp_path: Path) -> Iterator[Sending]:
-    sending = Sending(tmp_path)
+async def sending(tmp_path: Path) -> AsyncIterator[SendBroker]:
+    sending = SendBroker(tmp_path)
     yield sending
     sending.store.close()
 
 
-def test_a_plain_message(sending: Sending) -> None:
+async def test_a_plain_message(sending: SendBroker) -> None:
     _, stored = sending.send(target(queue_id=2))
 
     (message,) = sending.stored("T", 2)
@@ -39,7 +39,7 @@ def test_a_plain_message(sending: Sending) -> None:
     assert counted.put_sizes.total == message.store_size
 
 
-def test_a_batch(sending: Sending) -> None:
+async def test_a_batch(sending: SendBroker) -> None:
     _, stored = sending.send(target(batch=True), encode_batch([Message("T", b"1"), Message("T", b"22")]))
 
     messages = sending.stored("T")
@@ -50,7 +50,7 @@ def test_a_batch(sending: Sending) -> None:
     assert (counted.put_messages, counted.put_bytes) == (2, sum(sizes))
 
 
-def test_a_unit_is_one_record_and_counts_all_its_messages(sending: Sending) -> None:
+async def test_a_unit_is_one_record_and_counts_all_its_messages(sending: SendBroker) -> None:
     sending.topics.update(TopicConfig(topic_name="U"), {"+queue.type": "BatchCQ"})
     body = encode_batch([Message("U", b"1"), Message("U", b"2")])
 
@@ -73,8 +73,8 @@ def test_a_unit_is_one_record_and_counts_all_its_messages(sending: Sending) -> N
         (target("%RETRY%g", reconsume_times=17), b"DELAY\x013\x02", ("%DLQ%g", 0), None),
     ],
 )
-def test_redirected_messages(
-    sending: Sending,
+async def test_redirected_messages(
+    sending: SendBroker,
     to: object,
     properties: bytes,
     stored_in: tuple[str, int],
@@ -89,7 +89,7 @@ def test_redirected_messages(
     assert sending.statistics.of_topic("T").put_messages == 0
 
 
-def test_how_long_each_store_took_is_counted(sending: Sending) -> None:
+async def test_how_long_each_store_took_is_counted(sending: SendBroker) -> None:
     sending.send(target())
     sending.send(target(batch=True), encode_batch([Message("T", b"1")] * 3))
     sending.send(target(), properties=b"DELAY\x013\x02")
@@ -98,7 +98,7 @@ def test_how_long_each_store_took_is_counted(sending: Sending) -> None:
     assert sum(int(count.split(" ")[0]) for count in counts) == 3
 
 
-def test_nothing_is_counted_when_the_store_is_closed(sending: Sending) -> None:
+async def test_nothing_is_counted_when_the_store_is_closed(sending: SendBroker) -> None:
     sending.store.close()
     with pytest.raises(StoreUnavailable):
         sending.send(target())

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rmq_broker.delivery.inner_message import InnerMessage
-from tests.unit.broker.delivery.parts import Delivery, inner
+from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.parts import START_MS, Clock
 
 TIMER = "rmq_sys_wheel_timer"
@@ -15,12 +15,12 @@ TIMER = "rmq_sys_wheel_timer"
 assert START_MS % 1000 == 0
 
 
-def opened(folder: Path, clock: Clock | None = None, **keys: object) -> Delivery:
+def opened(folder: Path, clock: Clock | None = None, **keys: object) -> DeliveryBroker:
     """Open a directory."""
-    return Delivery(folder, clock, **{"mappedFileSizeTimerLog": 4096, **keys})
+    return DeliveryBroker(folder, clock, **{"mappedFileSizeTimerLog": 4096, **keys})
 
 
-async def flushed(delivery: Delivery) -> None:
+async def flushed(delivery: DeliveryBroker) -> None:
     """Flush the commit log, then write the timer's files."""
     delivery.store.commit_log.flush()
     await delivery.timers.flush()
@@ -28,7 +28,7 @@ async def flushed(delivery: Delivery) -> None:
 
 
 @asynccontextmanager
-async def killed(delivery: Delivery, folder: Path, **keys: object) -> AsyncIterator[Delivery]:
+async def killed(delivery: DeliveryBroker, folder: Path, **keys: object) -> AsyncIterator[DeliveryBroker]:
     """Open the directory of a killed broker, at the same time."""
     delivery.store.close()
     again = opened(folder, delivery.clock, **keys)

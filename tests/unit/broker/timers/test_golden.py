@@ -20,7 +20,7 @@ _KEYS = {**SETTINGS, "brokerName": "broker-a"}
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+async def root(tmp_path: Path) -> Path:
     return unpack("clean", tmp_path)
 
 
@@ -42,7 +42,7 @@ def _units() -> list[tuple[int, Unit]]:
     ]
 
 
-def test_apaches_timer_log_is_read(root: Path) -> None:
+async def test_apaches_timer_log_is_read(root: Path) -> None:
     timer_log = TimerLog(root / "timerlog", 52_000)
     timer_log.load()
     assert list(timer_log.scan(0)) == _units()

@@ -10,7 +10,7 @@ import pytest
 
 from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import StoreUnavailable
-from tests.unit.broker.delivery.parts import Delivery
+from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
@@ -18,17 +18,17 @@ _COUNT = 1000
 _ALL = list(range(_COUNT))
 
 
-def _put(delivery: Delivery, number: int, after_ms: int = 500) -> Written:
+def _put(delivery: DeliveryBroker, number: int, after_ms: int = 500) -> Written:
     fields = {"TIMER_DELIVER_MS": str(START_MS + after_ms), "UNIQ_KEY": str(number)}
     return delivery.writer.put(with_properties(fields, body=b"%d" % number))
 
 
-def _recall(delivery: Delivery, number: int) -> None:
+def _recall(delivery: DeliveryBroker, number: int) -> None:
     fields = {"TIMER_DEL_UNIQKEY": f"T+{number}", "TIMER_DELIVER_MS": str(START_MS + 1)}
     delivery.writer.put(with_properties(fields))
 
 
-async def _interrupted(folder: Path, *recalled: int) -> Delivery:
+async def _interrupted(folder: Path, *recalled: int) -> DeliveryBroker:
     """Cancel the delivery of a thousand messages after more than five hundred of them."""
     delivery = opened(folder)
     for number in range(_COUNT):
@@ -42,7 +42,7 @@ async def _interrupted(folder: Path, *recalled: int) -> Delivery:
     return delivery
 
 
-async def _cancelled(delivery: Delivery, came: int) -> None:
+async def _cancelled(delivery: DeliveryBroker, came: int) -> None:
     delivering = asyncio.ensure_future(delivery.timed.deliver_due())
     while delivery.store.max_offset("T", 0) < came:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -51,12 +51,12 @@ async def _cancelled(delivery: Delivery, came: int) -> None:
         await delivering
 
 
-async def _stop(delivery: Delivery) -> None:
+async def _stop(delivery: DeliveryBroker) -> None:
     await delivery.store.stop()
     await delivery.timers.close(all_is_flushed=True)
 
 
-async def _deliver_all(delivery: Delivery, seconds: int = 5) -> list[int]:
+async def _deliver_all(delivery: DeliveryBroker, seconds: int = 5) -> list[int]:
     for _ in range(seconds):
         await delivery.pass_seconds(1)
     counts = delivery.timers.counts

@@ -10,7 +10,7 @@ import pytest
 from rmq_broker.timers.metrics import TimerCollector
 from rmq_remoting.bodies.timer import TimerMetricsSerializeWrapper
 from rmq_remoting.daemon.exposition import Family, Histogram
-from tests.unit.broker.delivery.parts import Delivery
+from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import opened, with_properties
 
@@ -18,23 +18,23 @@ _LABELS = ("local", "disk")
 
 
 @pytest.fixture
-async def delivery(tmp_path: Path) -> AsyncIterator[Delivery]:
+async def delivery(tmp_path: Path) -> AsyncIterator[DeliveryBroker]:
     made = opened(tmp_path)
     yield made
     made.store.close()
 
 
-def _put(delivery: Delivery, topic: str, after_ms: int) -> None:
+def _put(delivery: DeliveryBroker, topic: str, after_ms: int) -> None:
     delivery.writer.put(with_properties({"TIMER_DELIVER_MS": str(START_MS + after_ms)}, topic))
 
 
-def _scrape(delivery: Delivery) -> dict[str, Family]:
+def _scrape(delivery: DeliveryBroker) -> dict[str, Family]:
     found = {family.name: family for family in TimerCollector(delivery.timers).collect()}
     assert all((family.kind == "counter") == name.endswith("_total") for name, family in found.items())
     return found
 
 
-async def test_waiting_and_delivered_messages(delivery: Delivery) -> None:
+async def test_waiting_and_delivered_messages(delivery: DeliveryBroker) -> None:
     for topic, after_ms in (("T", 500), ("T", 30_500), ("U", 100_000_000)):
         _put(delivery, topic, after_ms)
     assert _scrape(delivery)["rocketmq_timer_enqueue_lag"].series == [(_LABELS, 3)]
@@ -63,14 +63,14 @@ async def test_waiting_and_delivered_messages(delivery: Delivery) -> None:
     }
 
 
-async def test_a_deleted_topic_has_no_metrics(delivery: Delivery) -> None:
+async def test_a_deleted_topic_has_no_metrics(delivery: DeliveryBroker) -> None:
     _put(delivery, "T", 30_500)
     await delivery.pass_seconds(1)
     delivery.timers.counts.forget_topics(["T"])
     assert _scrape(delivery)["rocketmq_timing_messages"].series == []
 
 
-def test_counts_are_encoded_as_by_apache(delivery: Delivery) -> None:
+async def test_counts_are_encoded_as_by_apache(delivery: DeliveryBroker) -> None:
     content = (
         b'{"dataVersion":{"counter":27,"stateVersion":0,"timestamp":1795221415005},"timingCount":{'
         b'"TopicTimer":{"count":2,"timeStamp":1795221358029}}}'

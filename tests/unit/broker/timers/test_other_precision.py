@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.broker.delivery.parts import Delivery
+from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import flushed, opened, with_properties
 
@@ -15,25 +15,25 @@ _HOUR_MS = 3600 * 1000
 _FINE_SPAN_MS = 7 * 24 * 3600 * 2 * 100
 
 
-async def _reopened(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
+async def _reopened(delivery: DeliveryBroker, folder: Path, **keys: object) -> DeliveryBroker:
     await flushed(delivery)
     delivery.store.close()
     return opened(folder, delivery.clock, **keys)
 
 
-def _put(delivery: Delivery, number: int, after_ms: int) -> int:
+def _put(delivery: DeliveryBroker, number: int, after_ms: int) -> int:
     fields = {"TIMER_DELIVER_MS": str(START_MS + after_ms), "UNIQ_KEY": str(number)}
     out_ms = delivery.writer.put(with_properties(fields, body=b"%d" % number)).timer_out_ms
     assert out_ms is not None
     return out_ms
 
 
-def _recall(delivery: Delivery, number: int, out_ms: int) -> None:
+def _recall(delivery: DeliveryBroker, number: int, out_ms: int) -> None:
     fields = {"TIMER_DEL_UNIQKEY": f"T+{number}", "TIMER_DELIVER_MS": str(out_ms + 1)}
     delivery.writer.put(with_properties(fields))
 
 
-async def _deliver_all(delivery: Delivery, until_ms: int, step_seconds: float) -> list[int]:
+async def _deliver_all(delivery: DeliveryBroker, until_ms: int, step_seconds: float) -> list[int]:
     """Return the numbers of the delivered messages, after checking that none was early."""
     while delivery.clock.now_ms < until_ms:
         await delivery.pass_seconds(step_seconds)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.timers.checkpoint import TimerCheckpoint
 from rmq_broker.timers.timer_log import UNIT_BYTES
-from tests.unit.broker.delivery.parts import Delivery, inner
+from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
 _TIMER_FILES = ("timerwheel", "timerlog", "config/timercheck")
 
 
-def _put(delivery: Delivery, numbers: range, after_ms: int = 5500) -> None:
+def _put(delivery: DeliveryBroker, numbers: range, after_ms: int = 5500) -> None:
     for number in numbers:
         deliver_ms = START_MS + after_ms + 1000 * (number % 3)
         delivery.writer.put(inner("T", b"%d" % number, TIMER_DELIVER_MS=str(deliver_ms)))
 
 
-async def _all_delivered(delivery: Delivery, count: int) -> None:
+async def _all_delivered(delivery: DeliveryBroker, count: int) -> None:
     """Check that each message is delivered once, in its second."""
     for second in range(40):
         await delivery.pass_seconds(0.5)
@@ -141,13 +141,13 @@ async def test_messages_delivered_since_the_checkpoint_are_redelivered(tmp_path:
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Iterator[Path]:
+async def old(tmp_path: Path) -> AsyncIterator[Path]:
     folder = tmp_path / "old"
     folder.mkdir()
     yield folder
 
 
-async def _two_states(folder: Path, old: Path) -> Delivery:
+async def _two_states(folder: Path, old: Path) -> DeliveryBroker:
     """Make a directory with 150 messages, and copy its files with 100 messages to `old`."""
     delivery = opened(folder)
     _put(delivery, range(100))
@@ -336,9 +336,11 @@ async def test_unchanged_state_is_not_written(tmp_path: Path) -> None:
     delivery.store.close()
 
 
-async def test_pops_check_points_hold_back_apaches_read_time(tmp_path: Path) -> None:
+async def test_pops_check_points_hold_back_apaches_read_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     delivery = opened(tmp_path)
-    delivery.held_from_ms = START_MS + 2000
+    monkeypatch.setattr(delivery.timers, "_held_from_ms", lambda: START_MS + 2000)
     _put(delivery, range(5), after_ms=500)
     await delivery.pass_seconds(5)
     await flushed(delivery)

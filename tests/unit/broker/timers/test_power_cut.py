@@ -11,7 +11,7 @@ import pytest
 from rmq_broker.delivery.message_writer import Written
 from rmq_broker.persistence.config_file import ConfigFile
 from rmq_broker.timers import wheel
-from tests.unit.broker.delivery.parts import Delivery
+from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.parts import Clock
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 from tests.unit.broker.timers.parts import opened, with_properties
@@ -25,13 +25,13 @@ _WINDOW_SLOTS = 150
 
 
 @pytest.fixture(autouse=True)
-def no_counts_file(monkeypatch: pytest.MonkeyPatch) -> None:
+async def no_counts_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Written independently of the other files, at any moment."""
     monkeypatch.setattr(ConfigFile, "changed", lambda file: None)
 
 
 @pytest.fixture(autouse=True)
-def small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+async def small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copied as a whole at each flush."""
     monkeypatch.setattr(wheel, "SLOTS", 4096)
     monkeypatch.setattr(wheel, "WHEEL_BYTES", 4096 * 32)
@@ -63,7 +63,7 @@ class _Broker:
         self._clock = Clock()
         self.delivery = self._opened()
 
-    def _opened(self) -> Delivery:
+    def _opened(self) -> DeliveryBroker:
         sizes = {"mappedFileSizeCommitLog": 64 * 1024, "mappedFileSizeTimerLog": 3 * 4096 + 40}
         return opened(self._disk.root, self._clock, timerRollWindowSlot=_WINDOW_SLOTS, **sizes)
 

@@ -15,7 +15,7 @@ from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, MessageRejected, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
-from tests.unit.broker.delivery.parts import Delivery
+from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
@@ -23,7 +23,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.fixture
-async def delivery(tmp_path: Path) -> AsyncIterator[Delivery]:
+async def delivery(tmp_path: Path) -> AsyncIterator[DeliveryBroker]:
     made = opened(tmp_path)
     yield made
     made.store.close()
@@ -45,7 +45,7 @@ def _recall(placed: Written, topic: str, key: str) -> InnerMessage:
 # --- when they come ---
 
 
-async def test_a_message_is_delivered_in_its_second(delivery: Delivery) -> None:
+async def test_a_message_is_delivered_in_its_second(delivery: DeliveryBroker) -> None:
     placed = delivery.writer.put(_at(2500, queue_id=3, TAGS="paid", UNIQ_KEY="K", a="b"))
     assert placed.timer_out_ms == START_MS + 2000
     (waiting,) = delivery.stored(TIMER)
@@ -92,7 +92,7 @@ async def test_a_message_is_delivered_in_its_second(delivery: Delivery) -> None:
     ],
 )
 async def test_the_delivery_time(
-    delivery: Delivery, properties: dict[str, str], delivered_after_ms: int
+    delivery: DeliveryBroker, properties: dict[str, str], delivered_after_ms: int
 ) -> None:
     delivery.writer.put(with_properties(properties))
     if delivered_after_ms:
@@ -103,7 +103,7 @@ async def test_the_delivery_time(
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_each_message_is_delivered_once_and_never_early(delivery: Delivery, seed: int) -> None:
+async def test_each_message_is_delivered_once_and_never_early(delivery: DeliveryBroker, seed: int) -> None:
     chance = random.Random(seed)
     due_ms: dict[bytes, int] = {}
     for number in range(400):
@@ -122,7 +122,7 @@ async def test_each_message_is_delivered_once_and_never_early(delivery: Delivery
         assert 0 <= late_ms <= 1700, (message.body, late_ms)  # the entries made before each delivery
 
 
-async def test_messages_of_a_second_are_delivered_in_the_order_of_sending(delivery: Delivery) -> None:
+async def test_messages_of_a_second_are_delivered_in_the_order_of_sending(delivery: DeliveryBroker) -> None:
     bodies = [b"%d" % number for number in range(200)]
     for body in bodies:
         delivery.writer.put(_at(5500, "T", body))
@@ -130,7 +130,7 @@ async def test_messages_of_a_second_are_delivered_in_the_order_of_sending(delive
     assert delivery.bodies("T") == bodies
 
 
-async def test_many_due_messages_let_other_work_run(delivery: Delivery) -> None:
+async def test_many_due_messages_let_other_work_run(delivery: DeliveryBroker) -> None:
     for number in range(200):
         delivery.writer.put(_at(500, "T", b"%d" % number))
     delivery.clock.pass_seconds(1)
@@ -145,7 +145,7 @@ async def test_many_due_messages_let_other_work_run(delivery: Delivery) -> None:
     assert max(after - before for before, after in pairwise(seen)) <= 64
 
 
-async def test_a_message_sent_while_its_second_is_delivered(delivery: Delivery) -> None:
+async def test_a_message_sent_while_its_second_is_delivered(delivery: DeliveryBroker) -> None:
     for number in range(100):
         delivery.writer.put(_at(500, "T", b"%d" % number))
     delivery.clock.pass_seconds(1)
@@ -166,7 +166,7 @@ async def test_a_message_sent_while_its_second_is_delivered(delivery: Delivery) 
     assert delivery.bodies("T")[-1] == b"late"
 
 
-async def test_the_pause_ends_with_the_second(delivery: Delivery) -> None:
+async def test_the_pause_ends_with_the_second(delivery: DeliveryBroker) -> None:
     assert delivery.timed.pause_seconds() == 0.1
     delivery.clock.pass_seconds(0.95)
     assert delivery.timed.pause_seconds() == 0.05
@@ -207,7 +207,7 @@ async def test_distant_messages_can_be_recalled(tmp_path: Path) -> None:
 # --- properties up to the limit ---
 
 
-def _full(delivery: Delivery, after_ms: int, left_bytes: int) -> InnerMessage:
+def _full(delivery: DeliveryBroker, after_ms: int, left_bytes: int) -> InnerMessage:
     """Return a message whose properties have `left_bytes` left below the limit while it waits."""
     home = {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": "T", "REAL_QID": "0"}
     fields = {"TIMER_DELIVER_MS": str(START_MS + after_ms), "a": "x"}
@@ -219,7 +219,7 @@ def _full(delivery: Delivery, after_ms: int, left_bytes: int) -> InnerMessage:
 @pytest.mark.parametrize("left_bytes", [0, 1, 21, 22, 40, 61, 62, 81, 200])
 @pytest.mark.parametrize("append_crc", [False, True])
 async def test_messages_with_properties_at_the_limit_are_delivered(
-    delivery: Delivery, left_bytes: int, append_crc: bool
+    delivery: DeliveryBroker, left_bytes: int, append_crc: bool
 ) -> None:
     delivery.writer._append_crc = append_crc
     left_bytes += CRC_PROPERTY_BYTES if append_crc else 0
@@ -249,7 +249,7 @@ async def test_messages_with_properties_at_the_limit_are_rolled(tmp_path: Path, 
 # --- taken back ---
 
 
-async def test_a_recalled_message_is_not_delivered(delivery: Delivery) -> None:
+async def test_a_recalled_message_is_not_delivered(delivery: DeliveryBroker) -> None:
     placed = delivery.writer.put(_at(5500, "T", b"1", UNIQ_KEY="K1"))
     delivery.writer.put(_at(5600, "T", b"2", UNIQ_KEY="K2"))
     delivery.writer.put(_at(5600, "U", b"3", UNIQ_KEY="K1"))
@@ -267,7 +267,7 @@ async def test_a_recalled_message_is_not_delivered(delivery: Delivery) -> None:
     assert (counts.recalled, counts.waiting) == (1, {"T": 0, "U": 0})
 
 
-async def test_recalling_an_unknown_message(delivery: Delivery) -> None:
+async def test_recalling_an_unknown_message(delivery: DeliveryBroker) -> None:
     placed = delivery.writer.put(_at(5500, "T", b"1", UNIQ_KEY="K1"))
     delivery.writer.put(_recall(placed, "T", "K2"))
     await delivery.pass_seconds(6)
@@ -279,7 +279,7 @@ async def test_recalling_an_unknown_message(delivery: Delivery) -> None:
 
 
 async def test_delivery_continues_after_a_full_disk(
-    delivery: Delivery, caplog: pytest.LogCaptureFixture
+    delivery: DeliveryBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     for number in range(3):
@@ -300,7 +300,7 @@ async def test_delivery_continues_after_a_full_disk(
 
 
 async def test_a_failed_read_is_retried(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery.writer.put(_at(500))
 
@@ -318,7 +318,9 @@ async def test_a_failed_read_is_retried(
 
 
 @pytest.mark.parametrize("digits", [1, 5000])
-async def test_properties_of_producers_that_look_like_the_brokers(delivery: Delivery, digits: int) -> None:
+async def test_properties_of_producers_that_look_like_the_brokers(
+    delivery: DeliveryBroker, digits: int
+) -> None:
     fields = dict.fromkeys(("TIMER_DELIVER_MS", "TIMER_ROLL_TIMES", "REAL_QID"), "9" * digits)
     delivery.writer.put(with_properties({"TIMER_DELAY_MS": "500", **fields}))
     await delivery.pass_seconds(1)
@@ -326,7 +328,7 @@ async def test_properties_of_producers_that_look_like_the_brokers(delivery: Deli
     assert 0 <= delivery.timers.counts.lateness_ms.total < 1000
 
 
-async def test_messages_without_a_valid_original_queue_are_skipped(delivery: Delivery) -> None:
+async def test_messages_without_a_valid_original_queue_are_skipped(delivery: DeliveryBroker) -> None:
     for properties in (
         {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": TIMER, "REAL_QID": "0"},
         {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": "T", "REAL_QID": "x"},
@@ -342,7 +344,7 @@ async def test_messages_without_a_valid_original_queue_are_skipped(delivery: Del
     assert delivery.timers.entering.behind == 0
 
 
-async def test_entries_of_pops_journal_are_not_delivered(delivery: Delivery) -> None:
+async def test_entries_of_pops_journal_are_not_delivered(delivery: DeliveryBroker) -> None:
     """They are in the wheel only for Apache's broker."""
     revive = "rmq_sys_REVIVE_LOG_DefaultCluster"
     fields = {"TIMER_OUT_MS": str(START_MS + 1000), "REAL_TOPIC": revive, "REAL_QID": "0"}
@@ -388,7 +390,7 @@ async def test_a_finer_precision(tmp_path: Path) -> None:
 # --- the clock ---
 
 
-async def test_a_clock_set_back(delivery: Delivery) -> None:
+async def test_a_clock_set_back(delivery: DeliveryBroker) -> None:
     delivery.writer.put(_at(500, "T", b"before"))
     await delivery.pass_seconds(3600)
     delivery.clock.now_ms -= 3_600_000
@@ -399,7 +401,7 @@ async def test_a_clock_set_back(delivery: Delivery) -> None:
     assert delivery.bodies("T") == [b"before", b"after"]
 
 
-async def test_a_clock_set_back_during_a_second(delivery: Delivery) -> None:
+async def test_a_clock_set_back_during_a_second(delivery: DeliveryBroker) -> None:
     delivery.writer.put(_at(500, "T", b"before"))
     delivery.store.health.refuse("disk", "full")
     await delivery.pass_seconds(60)
@@ -411,7 +413,7 @@ async def test_a_clock_set_back_during_a_second(delivery: Delivery) -> None:
     assert delivery.bodies("T") == [b"before", b"after"]
 
 
-async def test_a_clock_set_forward(delivery: Delivery) -> None:
+async def test_a_clock_set_forward(delivery: DeliveryBroker) -> None:
     delivery.writer.put(_at(500))
     await delivery.pass_seconds(40 * 24 * 3600)
     await delivery.pass_seconds(1)
@@ -424,7 +426,7 @@ async def test_a_clock_set_forward(delivery: Delivery) -> None:
 # --- in whose memory it is ---
 
 
-async def test_messages_that_were_not_announced_are_read(delivery: Delivery) -> None:
+async def test_messages_that_were_not_announced_are_read(delivery: DeliveryBroker) -> None:
     for number in range(100):
         delivery.writer.put(_at(500, "T", b"%d" % number))
         if number % 7 < 4:
@@ -450,7 +452,7 @@ async def test_a_message_removed_from_the_log(tmp_path: Path) -> None:
 
 
 async def test_with_sync_flush_a_slot_ends_after_its_messages_are_flushed(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
     waits = 0
@@ -471,7 +473,7 @@ async def test_with_sync_flush_a_slot_ends_after_its_messages_are_flushed(
 
 
 async def test_delivery_continues_at_the_message_that_the_store_refused(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
         delivery.writer.put(_at(500, "T", b"%d" % number))
@@ -493,7 +495,7 @@ async def test_delivery_continues_at_the_message_that_the_store_refused(
 
 
 async def test_a_message_that_the_store_rejects_is_skipped(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rejects(message: InnerMessage) -> None:
         raise MessageRejected("too long")

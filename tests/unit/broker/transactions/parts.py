@@ -1,13 +1,12 @@
-"""Transactions on a store of their own, in virtual time, and producers without sockets."""
+"""A broker with transactions in virtual time, and producers without sockets."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.producers import ProducerTable
 from rmq_broker.delivery.message_writer import Written
-from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.transactions.half_messages import HalfMessages
 from rmq_broker.transactions.service import TransactionService
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode, RequestCode
@@ -18,8 +17,9 @@ from rmq_remoting.headers.transaction import (
 )
 from rmq_remoting.message import MessageExt
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.local_broker import STORE_HOST
 from tests.support.waiting import loop_passes
-from tests.unit.broker.delivery.parts import STORE_HOST, Delivery, inner
+from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.parts import Clock, Peer
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -29,31 +29,32 @@ SYSTEM_GROUP = "CID_RMQ_SYS_TRANS"
 COMMIT, ROLLBACK = MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK
 
 
-class Transacting(Delivery):
-    """A store with transactions; `killed` restarts both after a kill of the process."""
+class TransactionBroker(DeliveryBroker):
+    """A broker with transactions; `restarted` starts another after a kill of the process."""
 
     def __init__(self, folder: Path, clock: Clock | None = None, **keys: object) -> None:
         super().__init__(folder, clock, **keys)
-        self.folder = folder
-        self.keys = keys
+        self._keys = keys
         self.topics.update(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
-        self.producers = ProducerTable()
-        self.committed_offsets = ConsumerOffsetTable(self.clock)
-        self.begin_anew()
+        self.service = self.services.transactions
 
-    def begin_anew(self) -> None:
+    @property
+    def halves(self) -> HalfMessages:
+        """The half messages under way."""
+        return self.service.halves
+
+    def replace_service(self) -> None:
         """Make a new transaction service on the same store."""
         self.service = TransactionService(
             self.settings,
             self.topics,
             self.producers,
-            self.committed_offsets,
+            self.offsets,
             self.store,
             self.writer,
             STORE_HOST,
             self.clock,
         )
-        self.halves = self.service.halves
 
     def send(self, body: bytes = b"body", *, queue_id: int = 2, **properties: str) -> Written:
         """Send a message in a transaction."""
@@ -90,13 +91,12 @@ class Transacting(Delivery):
         await self.service.checks.run()
         await loop_passes()
 
-    async def restarted(self, *, offsets_are_kept: bool = True) -> Transacting:
+    async def restarted(self, *, offsets_are_kept: bool = True) -> TransactionBroker:
         """Restart after a kill, with the offsets as they were, or with none as Apache's before any commit."""
         self.store.close()
-        after = Transacting(self.folder, self.clock, **self.keys)
+        after = TransactionBroker(self.folder, self.clock, **self._keys)
         if offsets_are_kept:
-            after.committed_offsets = self.committed_offsets
-            after.begin_anew()
+            after.offsets.decode(self.offsets.encode())
         await after.service.load()
         return after
 

@@ -11,7 +11,7 @@ from tests.unit.broker.transactions.parts import (
     ROLLBACK,
     SYSTEM_GROUP,
     TOPIC,
-    Transacting,
+    TransactionBroker,
     place_of,
     question,
 )
@@ -20,7 +20,7 @@ _ROUNDS = 40
 _A_ROUND = 20
 
 
-async def _round(broker: Transacting) -> None:
+async def _round(broker: TransactionBroker) -> None:
     """Run transactions that end, with the periodic work in between."""
     for number in range(_A_ROUND):
         broker.end(COMMIT if number % 2 else ROLLBACK, broker.send(b"ended"))
@@ -31,14 +31,14 @@ async def _round(broker: Transacting) -> None:
         broker.service.progress.look()
 
 
-def _needed(broker: Transacting, topic: str) -> int:
+def _needed(broker: TransactionBroker, topic: str) -> int:
     """Return the number of messages in a queue that a start would read."""
-    return broker.store.max_offset(topic, 0) - broker.committed_offsets.query(SYSTEM_GROUP, topic, 0)
+    return broker.store.max_offset(topic, 0) - broker.offsets.query(SYSTEM_GROUP, topic, 0)
 
 
 async def test_an_open_transaction_does_not_hold_up_the_others(tmp_path: Path) -> None:
     """Each check appends it again, so that the log can be cleaned up to there."""
-    broker = Transacting(tmp_path, transactionCheckMax=2 * _ROUNDS, mappedFileSizeCommitLog=16 * 1024)
+    broker = TransactionBroker(tmp_path, transactionCheckMax=2 * _ROUNDS, mappedFileSizeCommitLog=16 * 1024)
     broker.send(b"open")
     for _ in range(_ROUNDS):
         await _round(broker)
@@ -63,7 +63,7 @@ async def test_an_open_transaction_does_not_hold_up_the_others(tmp_path: Path) -
 
 
 async def test_transactions_without_an_outcome_are_given_up(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path, transactionCheckMax=3)
+    broker = TransactionBroker(tmp_path, transactionCheckMax=3)
     for _ in range(_ROUNDS):
         for _ in range(_A_ROUND):
             broker.send()

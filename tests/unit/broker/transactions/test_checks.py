@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from tests.unit.broker.transactions.parts import (
     HALF,
     ROLLBACK,
     TOPIC,
-    Transacting,
+    TransactionBroker,
     place_of,
     question,
     without,
@@ -28,8 +28,8 @@ from tests.unit.broker.transactions.parts import (
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Transacting]:
-    made = Transacting(tmp_path, transactionCheckMax=2)
+async def broker(tmp_path: Path) -> AsyncIterator[TransactionBroker]:
+    made = TransactionBroker(tmp_path, transactionCheckMax=2)
     yield made
     made.store.close()
 
@@ -38,7 +38,7 @@ def _cold(physical_offset: int, *, entered: bool) -> bytes:
     raise ColdData
 
 
-async def test_a_producer_is_checked_after_the_timeout(broker: Transacting) -> None:
+async def test_a_producer_is_checked_after_the_timeout(broker: TransactionBroker) -> None:
     producer = broker.join()
     sent = broker.send(b"one", UNIQ_KEY="U", TAGS="paid")
     await broker.check_after(5.999)
@@ -60,7 +60,7 @@ async def test_a_producer_is_checked_after_the_timeout(broker: Transacting) -> N
     assert sent.queue_offset == 0
 
 
-async def test_the_answer_ends_the_transaction(broker: Transacting) -> None:
+async def test_the_answer_ends_the_transaction(broker: TransactionBroker) -> None:
     producer = broker.join()
     broker.send()
     await broker.check_after(6)
@@ -74,7 +74,9 @@ async def test_the_answer_ends_the_transaction(broker: Transacting) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_late_outcome_and_the_answer_to_a_check_count_once(broker: Transacting, first: bool) -> None:
+async def test_a_late_outcome_and_the_answer_to_a_check_count_once(
+    broker: TransactionBroker, first: bool
+) -> None:
     """In either order. Apache's broker stores the message twice."""
     producer = broker.join()
     sent = broker.send()
@@ -85,7 +87,7 @@ async def test_a_late_outcome_and_the_answer_to_a_check_count_once(broker: Trans
     assert broker.bodies(TOPIC, 2) == [b"body"]
 
 
-async def test_producers_of_a_group_are_checked_in_turn(broker: Transacting) -> None:
+async def test_producers_of_a_group_are_checked_in_turn(broker: TransactionBroker) -> None:
     producers = [broker.join() for _ in range(2)]
     another = broker.join("another group")
     broker.send(b"1")
@@ -95,7 +97,7 @@ async def test_producers_of_a_group_are_checked_in_turn(broker: Transacting) -> 
     assert another.received() == []
 
 
-async def test_a_disconnected_producer_is_not_checked(broker: Transacting) -> None:
+async def test_a_disconnected_producer_is_not_checked(broker: TransactionBroker) -> None:
     gone, left = broker.join(), broker.join()
     gone.connection.abort()
     for _ in range(2):
@@ -104,7 +106,7 @@ async def test_a_disconnected_producer_is_not_checked(broker: Transacting) -> No
     assert len(left.received()) == 2
 
 
-async def test_a_check_without_a_connected_producer(broker: Transacting) -> None:
+async def test_a_check_without_a_connected_producer(broker: TransactionBroker) -> None:
     broker.send()
     await broker.check_after(6)
     assert (broker.service.check_requests.sent, broker.service.check_requests.unsent) == (0, 1)
@@ -113,7 +115,7 @@ async def test_a_check_without_a_connected_producer(broker: Transacting) -> None
     assert question(producer)[0].tran_state_table_offset == 2
 
 
-async def test_a_transaction_is_given_up_after_the_last_check(broker: Transacting) -> None:
+async def test_a_transaction_is_given_up_after_the_last_check(broker: TransactionBroker) -> None:
     producer = broker.join()
     sent = broker.send(b"one")
     for _ in range(4):
@@ -130,7 +132,7 @@ async def test_a_transaction_is_given_up_after_the_last_check(broker: Transactin
     assert broker.bodies(TOPIC, 2) == [b"one"]
 
 
-async def test_the_checks_of_a_given_up_transaction_are_resumed(broker: Transacting) -> None:
+async def test_the_checks_of_a_given_up_transaction_are_resumed(broker: TransactionBroker) -> None:
     producer = broker.join()
     sent = broker.send(b"one")
     for _ in range(3):
@@ -152,7 +154,7 @@ async def test_the_checks_of_a_given_up_transaction_are_resumed(broker: Transact
     assert broker.bodies(TOPIC, 2) == [b"one"]
 
 
-def test_only_given_up_transactions_can_be_resumed(broker: Transacting) -> None:
+async def test_only_given_up_transactions_can_be_resumed(broker: TransactionBroker) -> None:
     half = broker.send()
     for offset in (half.physical_offset, 17):
         with pytest.raises(CommandError, match="is not of a transaction that was given up") as refused:
@@ -161,7 +163,7 @@ def test_only_given_up_transactions_can_be_resumed(broker: Transacting) -> None:
     assert len(broker.halves) == 1
 
 
-async def test_the_immunity_time_delays_checks(broker: Transacting) -> None:
+async def test_the_immunity_time_delays_checks(broker: TransactionBroker) -> None:
     producer = broker.join()
     sent = broker.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     await broker.check_after(30)
@@ -180,7 +182,7 @@ async def test_the_immunity_time_delays_checks(broker: Transacting) -> None:
     assert broker.bodies(TOPIC, 2) == []
 
 
-async def test_a_transaction_older_than_the_retention_is_given_up(broker: Transacting) -> None:
+async def test_a_transaction_older_than_the_retention_is_given_up(broker: TransactionBroker) -> None:
     producer = broker.join()
     broker.send()
     await broker.check_after(72 * 3600 + 1)
@@ -189,7 +191,7 @@ async def test_a_transaction_older_than_the_retention_is_given_up(broker: Transa
 
 
 async def test_a_full_disk_interrupts_the_checks(
-    broker: Transacting, monkeypatch: pytest.MonkeyPatch
+    broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object) -> None:
         raise StoreUnavailable("the disk is full")
@@ -205,7 +207,7 @@ async def test_a_full_disk_interrupts_the_checks(
 
 
 async def test_half_messages_that_are_not_in_memory_are_read_in_a_thread(
-    broker: Transacting, monkeypatch: pytest.MonkeyPatch
+    broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = broker.join()
     broker.send()
@@ -214,7 +216,7 @@ async def test_half_messages_that_are_not_in_memory_are_read_in_a_thread(
     assert len(producer.received()) == 1
 
 
-async def test_unflushed_transactions_are_checked_too(broker: Transacting) -> None:
+async def test_unflushed_transactions_are_checked_too(broker: TransactionBroker) -> None:
     producer = broker.join()
     hold_flushes(broker.store)
     broker.send()
@@ -228,7 +230,7 @@ async def test_unflushed_transactions_are_checked_too(broker: Transacting) -> No
 
 
 async def test_an_unreadable_unflushed_transaction_is_checked_later(
-    broker: Transacting, monkeypatch: pytest.MonkeyPatch
+    broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = broker.join()
     hold_flushes(broker.store)
@@ -244,7 +246,7 @@ async def test_an_unreadable_unflushed_transaction_is_checked_later(
 
 
 async def test_a_removed_half_message_is_counted(
-    broker: Transacting, monkeypatch: pytest.MonkeyPatch
+    broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.send()
     monkeypatch.setattr(broker.store, "record_now", lambda offset, *, entered: None)
@@ -252,7 +254,7 @@ async def test_a_removed_half_message_is_counted(
     assert (len(broker.halves), broker.service.checks.lost) == (0, 1)
 
 
-async def test_a_message_without_room_for_the_check_count_is_given_up(broker: Transacting) -> None:
+async def test_a_message_without_room_for_the_check_count_is_given_up(broker: TransactionBroker) -> None:
     producer = broker.join()
     broker.send(v="x")
     record = broker.store.record_at(broker.halves.in_order()[0].physical_offset)
@@ -265,7 +267,7 @@ async def test_a_message_without_room_for_the_check_count_is_given_up(broker: Tr
     assert message.properties["v"] == "y" * room
 
 
-def test_a_message_without_a_group_gets_the_requests_group(broker: Transacting) -> None:
+async def test_a_message_without_a_group_gets_the_requests_group(broker: TransactionBroker) -> None:
     broker.service.preparing.put(inner(TOPIC, UNIQ_KEY="U"), "asked", b"U")
     (half,) = broker.halves.in_order()
     assert (half.group, half.topic, half.checks, half.immune_ms) == ("asked", TOPIC, 0, None)

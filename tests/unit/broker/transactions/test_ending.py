@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +20,18 @@ from tests.unit.broker.transactions.parts import (
     HALF,
     ROLLBACK,
     TOPIC,
-    Transacting,
+    TransactionBroker,
 )
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Transacting]:
-    made = Transacting(tmp_path)
+async def broker(tmp_path: Path) -> AsyncIterator[TransactionBroker]:
+    made = TransactionBroker(tmp_path)
     yield made
     made.store.close()
 
 
-def test_a_half_message_is_stored_as_by_apache(broker: Transacting) -> None:
+async def test_a_half_message_is_stored_as_by_apache(broker: TransactionBroker) -> None:
     broker.send(b"one", TAGS="paid", KEYS="k", UNIQ_KEY="U")
 
     (half,) = broker.stored(HALF)
@@ -50,7 +50,7 @@ def test_a_half_message_is_stored_as_by_apache(broker: Transacting) -> None:
     assert broker.halves.counts == {TOPIC: 1}
 
 
-def test_a_committed_message_is_stored_as_by_apache(broker: Transacting) -> None:
+async def test_a_committed_message_is_stored_as_by_apache(broker: TransactionBroker) -> None:
     place = broker.send(b"one", TAGS="paid", UNIQ_KEY="U")
 
     broker.end(COMMIT, place, transaction_id="U")
@@ -65,7 +65,7 @@ def test_a_committed_message_is_stored_as_by_apache(broker: Transacting) -> None
     assert sum(broker.service.ending.latency_seconds[TOPIC].counts) == 1
 
 
-def test_the_golden_store_agrees() -> None:
+async def test_the_golden_store_agrees() -> None:
     """Apache's broker wrote the form that the two tests before assert."""
     rows = {row["phyOffset"]: row for row in manifest("clean")}
     committed = [row for row in rows.values() if row["sysFlag"] == 8]
@@ -80,14 +80,14 @@ def test_the_golden_store_agrees() -> None:
         )
 
 
-def test_a_rolled_back_message_is_not_stored(broker: Transacting) -> None:
+async def test_a_rolled_back_message_is_not_stored(broker: TransactionBroker) -> None:
     place = broker.send()
     broker.end(ROLLBACK, place)
     assert broker.stored(TOPIC, 2) == []
     assert (len(broker.halves), broker.service.ending.rolled_back) == (0, {TOPIC: 1})
 
 
-def test_ended_transactions_share_an_op_message(broker: Transacting) -> None:
+async def test_ended_transactions_share_an_op_message(broker: TransactionBroker) -> None:
     places = [broker.send(b"%d" % number) for number in range(3)]
     broker.end(COMMIT, places[2])
     broker.end(ROLLBACK, places[0])
@@ -100,8 +100,8 @@ def test_ended_transactions_share_an_op_message(broker: Transacting) -> None:
     assert op.properties == {"TAGS": "d"}
 
 
-def test_a_full_op_message_is_written_at_once(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path, transactionOpMsgMaxSize=10)
+async def test_a_full_op_message_is_written_at_once(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path, transactionOpMsgMaxSize=10)
     for number in range(12):
         broker.end(COMMIT, broker.send(b"%d" % number))
     assert broker.ops()[0] == b"0,1,2,3,4,"
@@ -110,7 +110,9 @@ def test_a_full_op_message_is_written_at_once(tmp_path: Path) -> None:
     broker.store.close()
 
 
-def test_a_failed_op_message_is_retried(broker: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_op_message_is_retried(
+    broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker.end(ROLLBACK, broker.send())
     with monkeypatch.context() as patch:
         patch.setattr(broker.writer, "put", _unavailable)
@@ -136,8 +138,8 @@ def _unavailable(*arguments: object) -> None:
     ],
 )
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK])
-def test_forged_and_foreign_outcomes_are_refused(
-    broker: Transacting, state: int, fields: dict[str, object], remark: str
+async def test_forged_and_foreign_outcomes_are_refused(
+    broker: TransactionBroker, state: int, fields: dict[str, object], remark: str
 ) -> None:
     place = broker.send(UNIQ_KEY="U")
     with pytest.raises(CommandError, match=remark) as refused:
@@ -146,13 +148,13 @@ def test_forged_and_foreign_outcomes_are_refused(
     assert (broker.stored(TOPIC, 2), len(broker.halves)) == ([], 1)
 
 
-def test_an_ordinary_message_cannot_be_committed(broker: Transacting) -> None:
+async def test_an_ordinary_message_cannot_be_committed(broker: TransactionBroker) -> None:
     placed = broker.writer.put(inner(TOPIC, PGROUP=GROUP, REAL_TOPIC=TOPIC, REAL_QID="0"))
     with pytest.raises(CommandError, match="no half message begins"):
         broker.end(COMMIT, placed)
 
 
-def test_the_outcome_of_a_transaction_is_final(broker: Transacting) -> None:
+async def test_the_outcome_of_a_transaction_is_final(broker: TransactionBroker) -> None:
     place = broker.send()
     broker.end(COMMIT, place)
     broker.end(COMMIT, place)  # the answer to the first was lost
@@ -168,8 +170,8 @@ def test_the_outcome_of_a_transaction_is_final(broker: Transacting) -> None:
     assert len(broker.stored(TOPIC, 2)) == 1
 
 
-def test_a_full_disk_leaves_the_transaction_open(
-    broker: Transacting, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_disk_leaves_the_transaction_open(
+    broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = broker.send()
     with monkeypatch.context() as patch:
@@ -180,7 +182,7 @@ def test_a_full_disk_leaves_the_transaction_open(
     assert len(broker.stored(TOPIC, 2)) == 1
 
 
-def test_a_deleted_topic_gets_no_committed_message(broker: Transacting) -> None:
+async def test_a_deleted_topic_gets_no_committed_message(broker: TransactionBroker) -> None:
     place = broker.send()
     broker.topics.delete([TOPIC])
     with pytest.raises(CommandError, match="does not exist any more") as refused:
@@ -190,7 +192,9 @@ def test_a_deleted_topic_gets_no_committed_message(broker: Transacting) -> None:
     assert len(broker.halves) == 0
 
 
-def test_properties_set_by_the_broker_are_not_accepted_from_producers(broker: Transacting) -> None:
+async def test_properties_set_by_the_broker_are_not_accepted_from_producers(
+    broker: TransactionBroker,
+) -> None:
     broker.send(TRAN_PREPARED_QUEUE_OFFSET="77", TRANSACTION_CHECK_TIMES="14", REAL_TOPIC="Another")
     (half,) = broker.stored(HALF)
     assert half.properties["REAL_TOPIC"] == TOPIC
@@ -198,8 +202,8 @@ def test_properties_set_by_the_broker_are_not_accepted_from_producers(broker: Tr
     assert broker.halves.get(0) is not None
 
 
-def test_transactions_can_be_forbidden_and_are_limited(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path, transactionPendingMax=1)
+async def test_transactions_can_be_forbidden_and_are_limited(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path, transactionPendingMax=1)
     place = broker.send()
     with pytest.raises(CommandError, match="1 transactions have not ended yet") as refused:
         broker.send()
@@ -215,7 +219,7 @@ def test_transactions_can_be_forbidden_and_are_limited(tmp_path: Path) -> None:
     broker.store.close()
 
 
-def test_a_half_message_in_memory_equals_that_of_the_log(broker: Transacting) -> None:
+async def test_a_half_message_in_memory_equals_that_of_the_log(broker: TransactionBroker) -> None:
     first, second = (broker.send(b"one", TAGS="paid", UNIQ_KEY="U") for _ in range(2))
     halves = [broker.halves.get(place.queue_offset) for place in (first, second)]
     assert all(half is not None and half.message is not None for half in halves)
@@ -232,12 +236,12 @@ def test_a_half_message_in_memory_equals_that_of_the_log(broker: Transacting) ->
     assert at_hand.prepared_transaction_offset == first.physical_offset
 
 
-def test_only_the_newest_small_half_messages_are_kept_in_memory(broker: Transacting) -> None:
+async def test_only_the_newest_small_half_messages_are_kept_in_memory(broker: TransactionBroker) -> None:
     large, *small = [broker.send(bytes(5000)), *(broker.send() for _ in range(1001))]
     assert [place for place in (large, *small) if _is_in_memory(broker, place)] == small[1:]
 
 
-def _is_in_memory(broker: Transacting, place: Written) -> bool:
+def _is_in_memory(broker: TransactionBroker, place: Written) -> bool:
     half = broker.halves.get(place.queue_offset)
     assert half is not None
     return half.message is not None

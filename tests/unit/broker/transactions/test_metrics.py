@@ -8,11 +8,11 @@ import pytest
 
 from rmq_broker.transactions.metrics import TransactionCollector
 from rmq_remoting.errors import CommandError
-from tests.unit.broker.transactions.parts import COMMIT, ROLLBACK, TOPIC, Transacting
+from tests.unit.broker.transactions.parts import COMMIT, ROLLBACK, TOPIC, TransactionBroker
 
 
 async def test_each_transaction_is_counted(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path, transactionCheckMax=1)
+    broker = TransactionBroker(tmp_path, transactionCheckMax=1)
     places = [broker.send(b"%d" % number) for number in range(4)]
     broker.end(COMMIT, places[0])
     broker.end(ROLLBACK, places[1])

@@ -20,7 +20,7 @@ from tests.unit.broker.transactions.parts import (
     GIVEN_UP,
     ROLLBACK,
     TOPIC,
-    Transacting,
+    TransactionBroker,
     place_of,
 )
 
@@ -47,8 +47,10 @@ class _Broker:
 
     async def open(self) -> None:
         sizes = {"mappedFileSizeCommitLog": 64 * 1024}
-        self.broker = Transacting(self._disk.root, self._clock, transactionCheckMax=_MOST_CHECKS, **sizes)
-        ConfigFile(self._offsets_path, self.broker.committed_offsets).load()
+        self.broker = TransactionBroker(
+            self._disk.root, self._clock, transactionCheckMax=_MOST_CHECKS, **sizes
+        )
+        ConfigFile(self._offsets_path, self.broker.offsets).load()
         await self.broker.service.load()
 
     async def step(self) -> None:
@@ -84,7 +86,7 @@ class _Broker:
 
     async def keep_progress(self) -> None:
         self.broker.service.progress.look()
-        replace_file(self._offsets_path, self.broker.committed_offsets.encode(), keep_backup=True)
+        replace_file(self._offsets_path, self.broker.offsets.encode(), keep_backup=True)
 
     async def flush(self) -> None:
         """Flush all files in turn."""

@@ -22,7 +22,7 @@ from tests.unit.broker.transactions.parts import (
     ROLLBACK,
     SYSTEM_GROUP,
     TOPIC,
-    Transacting,
+    TransactionBroker,
     place_of,
     question,
 )
@@ -30,12 +30,12 @@ from tests.unit.broker.transactions.parts import (
 _LAYOUT = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue")
 
 
-def _positions(broker: Transacting) -> tuple[int, int]:
-    query = broker.committed_offsets.query
+def _positions(broker: TransactionBroker) -> tuple[int, int]:
+    query = broker.offsets.query
     return query(SYSTEM_GROUP, HALF, 0), query(SYSTEM_GROUP, OP, 0)
 
 
-def _leave_gap(broker: Transacting, topic: str, length: int) -> None:
+def _leave_gap(broker: TransactionBroker, topic: str, length: int) -> None:
     """Skip the next offsets of a queue, which have no messages then."""
     queue = broker.store.queues.get(topic, 0)
     assert queue is not None
@@ -43,7 +43,7 @@ def _leave_gap(broker: Transacting, topic: str, length: int) -> None:
 
 
 async def test_transactions_in_progress_are_found(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     places = [broker.send(b"%d" % number) for number in range(4)]
     broker.end(COMMIT, places[1])
     broker.end(ROLLBACK, places[3])
@@ -60,7 +60,7 @@ async def test_transactions_in_progress_are_found(tmp_path: Path) -> None:
 
 
 async def test_the_number_of_checks_is_kept(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     sent = broker.send(b"one")
     for _ in range(3):
         await broker.check_after(30)
@@ -80,7 +80,7 @@ async def test_the_number_of_checks_is_kept(tmp_path: Path) -> None:
 
 
 async def test_the_age_of_a_transaction_does_not_depend_on_the_producers_clock(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     message = inner(TOPIC, PGROUP=GROUP, UNIQ_KEY="U")
     message.born_timestamp_ms = 1
     broker.service.preparing.put(message, GROUP, b"U")
@@ -95,7 +95,7 @@ async def test_the_age_of_a_transaction_does_not_depend_on_the_producers_clock(t
 
 
 async def test_a_crash_between_a_copy_and_its_op_message(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     broker.send(b"one")
     await broker.check_after(30)  # no op message says yet that the first record is done with
 
@@ -109,7 +109,7 @@ async def test_a_crash_between_a_copy_and_its_op_message(tmp_path: Path) -> None
 
 
 async def test_offsets_are_committed_when_the_log_is_flushed(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     progress = broker.service.progress
     places = [broker.send(b"%d" % number) for number in range(3)]
     broker.end(COMMIT, places[0])
@@ -142,7 +142,7 @@ async def test_offsets_are_committed_when_the_log_is_flushed(tmp_path: Path) -> 
 
 
 async def test_messages_before_the_committed_offsets_are_not_read(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     places = [broker.send() for _ in range(2)]
     broker.end(ROLLBACK, places[0])
     await broker.service.stop()
@@ -163,7 +163,7 @@ async def test_a_stop_with_a_failing_disk_commits_no_offsets(
     def fail(commit_log: CommitLog) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     place = broker.send()
     broker.store._flusher.flush_log()
     broker.end(COMMIT, place)
@@ -181,7 +181,7 @@ async def test_a_stop_with_a_failing_disk_commits_no_offsets(
 @pytest.mark.parametrize("gap", [1, 999, 1000, 2500])
 async def test_offsets_behind_missing_entries_are_right(gap: int, tmp_path: Path) -> None:
     """As after damage to either queue."""
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     broker.send(b"before")
     _leave_gap(broker, HALF, gap)
     places = [broker.send(b"%d" % number) for number in range(3)]
@@ -192,7 +192,7 @@ async def test_offsets_behind_missing_entries_are_right(gap: int, tmp_path: Path
     broker.service.ops.write()
     assert broker.store.max_offset(OP, 0) == gap + 2
 
-    broker.begin_anew()
+    broker.replace_service()
     await broker.service.load()
 
     assert [half.queue_offset for half in broker.halves.in_order()] == [0, gap + 2]
@@ -202,7 +202,7 @@ async def test_offsets_behind_missing_entries_are_right(gap: int, tmp_path: Path
 
 
 async def test_a_stop_writes_the_counts_for_apaches_broker(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     (tmp_path / "config").mkdir()
     broker.send()
     await broker.service.stop()
@@ -214,16 +214,16 @@ async def test_a_stop_writes_the_counts_for_apaches_broker(tmp_path: Path) -> No
 
 async def test_offsets_beyond_the_end_of_the_queue_are_corrected(tmp_path: Path) -> None:
     """As after a power cut that took the end of the log."""
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     broker.send()
-    broker.committed_offsets.commit(SYSTEM_GROUP, HALF, 0, 100)
-    broker.committed_offsets.commit(SYSTEM_GROUP, OP, 0, 100)
+    broker.offsets.commit(SYSTEM_GROUP, HALF, 0, 100)
+    broker.offsets.commit(SYSTEM_GROUP, OP, 0, 100)
     assert broker.service.progress.begins() == (1, 0)
     broker.store.close()
 
 
 async def test_invalid_messages_in_both_queues_are_skipped(tmp_path: Path) -> None:
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     for topic, body in ((OP, b"x,,-1,99999999999999999999,0"), (OP, b"?"), (HALF, b"no half message")):
         broker.writer.put(inner(topic, body))
     place = broker.send()
@@ -236,7 +236,7 @@ async def test_invalid_messages_in_both_queues_are_skipped(tmp_path: Path) -> No
 
 async def test_copies_made_by_apaches_broker_are_one_transaction(tmp_path: Path) -> None:
     """As after a kill: the copies do not name their first record, and the committed offsets are old."""
-    broker = Transacting(tmp_path)
+    broker = TransactionBroker(tmp_path)
     still_open, ended = broker.send(b"open"), broker.send(b"ended")
     for body, checks in ((b"open", 1), (b"ended", 1), (b"open", 2)):
         copy = inner(HALF, body)
@@ -262,8 +262,8 @@ async def test_copies_made_by_apaches_broker_are_one_transaction(tmp_path: Path)
 async def test_transactions_of_apaches_broker_are_taken_over(name: str, count: int, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     layout: dict[str, Any] = {key: SETTINGS[key] for key in _LAYOUT}
-    broker = Transacting(folder, **layout)
-    broker.committed_offsets.decode((folder / "config" / "consumerOffset.json").read_bytes())
+    broker = TransactionBroker(folder, **layout)
+    broker.offsets.decode((folder / "config" / "consumerOffset.json").read_bytes())
     await broker.service.load()
 
     for half in broker.halves.in_order():
