@@ -7,6 +7,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.atomic_file import make_folder
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import OnDeath
 
@@ -84,7 +85,7 @@ class Broker:
             # Opening the store asks for the queue types of topics.
             await asyncio.to_thread(services.topics.load)
             await services.storage.open()
-            self.settings.config_dir.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(make_folder, self.settings.config_dir)
             for load in (
                 services.groups.load,
                 services.offsets.load,

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from rmq_remoting.bounded_cache import BoundedCache
 
+from rmq_remoting.daemon.atomic_file import make_folder
+
 from .appending.appender import Appender
 from .appending.bit_maps import BitMapCalculator, BitMapOf
 from .appending.replica import Replica
@@ -124,7 +126,7 @@ class MessageStore(QueueReads):
     def open(self) -> None:
         """Lock the directory, load its files, recover. Raises StoreDamaged, OSError; blocks."""
         root = self._settings.store_path_root_dir
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         self._lock = DirectoryLock(root)
         try:
             self._open()

@@ -13,7 +13,7 @@ def replace_file(path: Path, content: bytes, *, keep_backup: bool = False) -> No
     Access rights are kept. With `keep_backup` the previous content is kept as `<name>.bak`, as beside Apache
     RocketMQ's JSON files (5.3.3, MixAll.string2File). Blocks on the disk. Raises OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as stream:
         with contextlib.suppress(FileNotFoundError):
@@ -44,6 +44,15 @@ def _keep_backup(path: Path) -> None:
         # A second name for the old content, so that a file of either name exists at any moment.
         os.link(path, new_link)
         new_link.replace(backup)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and the missing folders above it; durable on return. Blocks. Raises OSError."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -38,6 +38,11 @@ class PoweredDisk:
             yield
         self._memory.close()
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the power is on: what is flushed now stays, and a client would get an answer now."""
+        return not self._is_off
+
     def lose_power_after(self, flushes: int) -> None:
         """Let so many more flushes be made; the next one finds the power gone."""
         self._flushes_left = flushes

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq_remoting.daemon.atomic_file import read_file_or_backup, replace_file
+from tests.support.flush_calls import FlushCall, intercepted_flushes
 
 
 def test_the_folder_and_the_file_are_created(tmp_path: Path) -> None:
@@ -14,6 +15,21 @@ def test_the_folder_and_the_file_are_created(tmp_path: Path) -> None:
     replace_file(path, b"{}")
     assert path.read_bytes() == b"{}"
     assert [each.name for each in path.parent.iterdir()] == ["topics.json"]
+
+
+def test_the_names_of_new_folders_are_flushed(tmp_path: Path) -> None:
+    flushed: list[str] = []
+
+    def note(call: FlushCall) -> bool:
+        flushed.append(str(Path(call.path).relative_to(tmp_path)))
+        return True
+
+    with intercepted_flushes(note):
+        replace_file(tmp_path / "store" / "config" / "topics.json", b"{}")
+        assert flushed == [".", "store", "store/config/topics.json.tmp", "store/config"]
+        flushed.clear()
+        replace_file(tmp_path / "store" / "config" / "topics.json", b"{}")
+        assert flushed == ["store/config/topics.json.tmp", "store/config"]
 
 
 def test_the_previous_content_is_kept_as_backup(tmp_path: Path) -> None:
