@@ -34,7 +34,8 @@ def main() -> int:
     options = _parser().parse_args(own)
     memory = SyncedMemory(options.root, options.memory) if options.memory else None
     sys.argv = ["rmq-broker", *arguments]
-    with intercepted_flushes(_handler(options, memory), None if memory is None else memory.pin):
+    seen = (None, None) if memory is None else (memory.pin, memory.written)
+    with intercepted_flushes(_handler(options, memory), *seen):
         return broker_main()
 
 

@@ -5,6 +5,9 @@ the names in folders. It outlives a SIGKILL of the process that it watches. `cut
 of it: of everything that was not flushed (pages, sizes, names, removals) a share is there by chance, the rest
 is as it was at its last flush. A file without a flush is empty or missing, a mapped page without one is zero.
 
+A page that was written several times since its flush has any of its contents by chance, if the memory gets
+the writes (`written`). A disk writes a page in sectors of 512 bytes: a page may be torn between two contents.
+
 Names and sizes are kept in order, as by a file system with a journal (ext4, XFS): where a file named by its
 offset is there, so are those before it, at their full size; a folder's flush covers the sizes of its files,
 and a file's flush its name. With `strict_names` names wait for their folder's flush, as POSIX has it.
@@ -17,13 +20,24 @@ import json
 import mmap
 import os
 import random
+from collections.abc import Sequence
 from itertools import takewhile, zip_longest
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
-from tests.support.flush_calls import FlushCall
+from tests.support.flush_calls import FlushCall, WriteCall
 
+_pwrite = os.pwrite  # not the one that reports the writes of the watched process
 _CHUNK_BYTES: Final = 1 << 20
+_PAGE_BYTES: Final = mmap.PAGESIZE
+_SECTOR_BYTES: Final = 512
+# Of the pages that get to the disk, these shares have an earlier content, or sectors of two contents.
+_SHARE_EARLIER: Final = 0.2
+_SHARE_TORN: Final = 0.2
+# In a file of earlier contents: the content of the page at a position follows, if the end is -1; otherwise
+# the pages from a position to this end were flushed.
+_EARLIER: Final = Struct("<qq")
 
 # Inode and whether it is a folder, by name.
 _Names = dict[str, tuple[int, bool]]
@@ -40,9 +54,9 @@ class SyncedMemory:
         self._root = root.resolve()
         self._strict_names = strict_names
         self._named: set[tuple[str, int]] = set()
-        self._content, self._pins = folder / "content", folder / "pins"
+        self._content, self._pins, self._earlier = folder / "content", folder / "pins", folder / "earlier"
         is_new = not folder.exists()
-        for path in (self._content, self._pins):
+        for path in (self._content, self._pins, self._earlier):
             path.mkdir(parents=True, exist_ok=True)
         self._lost: set[int] = set()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -66,8 +80,22 @@ class SyncedMemory:
                 self.pin(call.descriptor)
                 self._copy_whole(call.descriptor, call.inode)
             else:
-                content = call.map[call.begin : call.begin + call.size]
-                self._write(call.inode, call.begin, content, len(call.map))
+                begin, end = call.begin, call.begin + call.size
+                self._write(call.inode, begin, call.map[begin:end], len(call.map))
+                if (self._earlier / str(call.inode)).exists():
+                    self._note_earlier(call.inode, _EARLIER.pack(begin, end))
+
+    def written(self, call: WriteCall) -> None:
+        """Keep what pages hold before they are changed: it may be what got to the disk."""
+        if not self._is_inside(Path(call.path)):
+            return
+        notes = []
+        for at in range(0, len(call.content), _PAGE_BYTES):
+            page = call.content[at : at + _PAGE_BYTES].ljust(_PAGE_BYTES, b"\0")
+            if any(page):
+                notes += [_EARLIER.pack(call.position + at, -1), page]
+        if notes:
+            self._note_earlier(call.inode, b"".join(notes))
 
     def lost(self, call: FlushCall) -> None:
         """A flush failed: nothing of this file gets to the disk from now on, whatever later flushes say."""
@@ -128,6 +156,14 @@ class SyncedMemory:
         except FileNotFoundError:
             return  # removed meanwhile
 
+    def _note_earlier(self, inode: int, notes: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._earlier / str(inode), flags, 0o644)
+        try:
+            os.write(descriptor, notes)
+        finally:
+            os.close(descriptor)
+
     def _note_size(self, entry: os.DirEntry[str]) -> None:
         try:
             with contextlib.suppress(FileExistsError):
@@ -139,6 +175,7 @@ class SyncedMemory:
             self._write(entry.inode(), 0, b"", size)
 
     def _copy_whole(self, descriptor: int, inode: int) -> None:
+        (self._earlier / str(inode)).unlink(missing_ok=True)
         readable = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             size, position = os.fstat(readable).st_size, 0
@@ -153,7 +190,7 @@ class SyncedMemory:
     def _write(self, inode: int, position: int, content: bytes, size: int) -> None:
         descriptor = os.open(self._content / str(inode), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.pwrite(descriptor, content, position)
+            _pwrite(descriptor, content, position)
             if os.fstat(descriptor).st_size != size:
                 os.ftruncate(descriptor, size)
         finally:
@@ -170,7 +207,7 @@ def cut_power(root: Path, memory: Path, to: Path, chance: random.Random, share_k
 
 class _Cut:
     def __init__(self, memory: Path, chance: random.Random, share_kept: float) -> None:
-        self._content, self._pins = memory / "content", memory / "pins"
+        self._content, self._pins, self._earlier = memory / "content", memory / "pins", memory / "earlier"
         self._chance = chance
         self._share_kept = share_kept
         self._flushed = _flushed_names(memory / "names")
@@ -203,14 +240,45 @@ class _Cut:
         now = before if newest is None else newest.read_bytes()
         size = len(now) if size_kept else len(before)
         pages = bytearray(before[:size].ljust(size, b"\0"))
-        for page in range(0, min(size, len(now)), mmap.PAGESIZE):
-            end = min(page + mmap.PAGESIZE, size, len(now))
-            if now[page:end] != before[page:end] and self._keeps():
-                pages[page:end] = now[page:end]
+        earlier = _earlier_contents(self._earlier / str(inode))
+        for page in range(0, min(size, len(now)), _PAGE_BYTES):
+            end = min(page + _PAGE_BYTES, size, len(now))
+            contents = [content[: end - page] for content in earlier.get(page, ())]
+            if (contents or now[page:end] != before[page:end]) and self._keeps():
+                oldest = bytes(pages[page:end])
+                pages[page:end] = self._page_of([oldest, *contents, now[page:end]])
         return bytes(pages)
+
+    def _page_of(self, contents: Sequence[bytes]) -> bytes:
+        """One content of a page that has had these, the flushed one first, or sectors of two of them."""
+        chance = 1.0 if self._share_kept == 1.0 else self._chance.random()
+        if chance < _SHARE_EARLIER:
+            return self._chance.choice(contents)
+        if chance < _SHARE_EARLIER + _SHARE_TORN:
+            one, other = self._chance.choice(contents), self._chance.choice(contents)
+            sectors = range(0, len(one), _SECTOR_BYTES)
+            return b"".join(self._chance.choice([one, other])[at : at + _SECTOR_BYTES] for at in sectors)
+        return contents[-1]
 
     def _keeps(self) -> bool:
         return self._chance.random() < self._share_kept
+
+
+def _earlier_contents(notes: Path) -> dict[int, list[bytes]]:
+    """What the pages of a file held since their last flush, by position, the oldest first."""
+    found: dict[int, list[bytes]] = {}
+    content = notes.read_bytes() if notes.exists() else b""
+    at = 0
+    while at + _EARLIER.size <= len(content):
+        position, end = _EARLIER.unpack_from(content, at)
+        at += _EARLIER.size
+        if end < 0:
+            found.setdefault(position, []).append(content[at : at + _PAGE_BYTES].ljust(_PAGE_BYTES, b"\0"))
+            at += _PAGE_BYTES
+        else:
+            for flushed in [each for each in found if position <= each < end]:
+                del found[flushed]
+    return found
 
 
 def _flushed_names(journal: Path) -> dict[str, _Names]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from rmq_broker.delivery.message_writer import Written
-from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.flush_calls import FlushCall, WriteCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory, cut_power
 from tests.unit.broker.store.parts import machine_crashed
 
@@ -34,7 +34,7 @@ class PoweredDisk:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """See every flush of this process."""
-        with intercepted_flushes(self._flushed, self._mapped):
+        with intercepted_flushes(self._flushed, self._mapped, self._written):
             yield
         self._memory.close()
 
@@ -82,6 +82,11 @@ class PoweredDisk:
         with self._lock:
             if not self._is_off:
                 self._memory.pin(descriptor)
+
+    def _written(self, call: WriteCall) -> None:
+        with self._lock:
+            if not self._is_off:
+                self._memory.written(call)
 
     def _cut(self) -> None:
         if not self._is_off:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from ..log.commit_log import CommitLog
-from ..log.mapped_file import PAGE_BYTES, MappedFile
+from ..log.mapped_file import MappedFile
 from ..log.record import BLANK_BYTES, RecordSummary
 from ..log.record_walk import ScanEnd, next_record, walk_records
 from .start_point import StartPoint
 from .stop_marker import StopKind
 
 log = logging.getLogger("rmq.store.recovery")
+
+# The smallest part of a file that a disk writes as a whole.
+_SECTOR_BYTES: Final = 512
 
 
 class LogScan:
@@ -52,20 +56,22 @@ class LogScan:
                 position = self._behind_damage(file, end.position)
 
     def _is_torn(self, file: MappedFile, record: RecordSummary) -> bool:
-        """Whether a record that looks valid lacks a page of its properties, which no checksum covers.
+        """Return whether a record that looks valid lacks a part of its properties, which no checksum covers.
 
-        After a crash of the machine any page may be missing, that is, zero. After a crash of the process
-        there is no such record, because a record's beginning is written last.
+        After a crash of the machine any sector may be missing, that is, zero: a disk writes a page in
+        sectors. After a crash of the process there is no such record, because a record's beginning is
+        written last.
         """
         end = record.physical_offset + record.size - file.start
         if file.start + end <= self._start.certain_end or self._stop is not StopKind.MACHINE_CRASHED:
             return False
         begin = end - len(record.properties)
-        for page in range(begin - begin % PAGE_BYTES, end, PAGE_BYTES):
-            # A page that the properties share with the bytes before them was written.
-            if page >= begin and not any(record.properties[page - begin : page - begin + PAGE_BYTES]):
-                return True
-        return False
+        # A sector that the properties share with the bytes before them was written.
+        first = -(-begin // _SECTOR_BYTES) * _SECTOR_BYTES
+        return any(
+            not any(record.properties[sector - begin : sector - begin + _SECTOR_BYTES])
+            for sector in range(first, end, _SECTOR_BYTES)
+        )
 
     def _behind_damage(self, file: MappedFile, position: int) -> int | None:
         """The position of the next record of a file behind damage; None: there is none in this file."""

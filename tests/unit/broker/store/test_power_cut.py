@@ -30,6 +30,7 @@ from tests.unit.broker.store.parts import (
 
 LOG_FILE_BYTES = 128 * 1024
 QUEUE_FILE_BYTES = 600 * 20
+_SECTOR_BYTES = 512
 
 
 def write(store: MessageStore, chance: random.Random, messages: int) -> None:
@@ -45,7 +46,11 @@ def write(store: MessageStore, chance: random.Random, messages: int) -> None:
 
 
 def cut_power(root: Path, flushed: dict[str, bytes], chance: random.Random) -> None:
-    """Change a directory as a power cut may: each page is as flushed, or as written."""
+    """Change a directory as a power cut may: each page is as flushed, or as written.
+
+    In half of the power cuts pages are torn: each sector of a page is as flushed, or as written.
+    """
+    unit = chance.choice((_SECTOR_BYTES, PAGE_BYTES))
     share_written = chance.choice((0.05, 0.5, 0.95))
     for folder in ("commitlog", "consumequeue"):
         for path in sorted((root / folder).rglob("*")):
@@ -57,9 +62,9 @@ def cut_power(root: Path, flushed: dict[str, bytes], chance: random.Random) -> N
                 path.unlink()  # without its name, too
                 continue
             pages = bytearray(before or bytes(len(written)))
-            for page in range(0, len(written), PAGE_BYTES):
+            for at in range(0, len(written), unit):
                 if chance.random() < share_written:
-                    pages[page : page + PAGE_BYTES] = written[page : page + PAGE_BYTES]
+                    pages[at : at + unit] = written[at : at + unit]
             path.write_bytes(pages)
     (root / "checkpoint").write_bytes(flushed["checkpoint"])
     machine_crashed(root)

@@ -26,7 +26,7 @@ from rmq_broker.store.reading.results import GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
 from tests.support.examples import examples
-from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.flush_calls import FlushCall, WriteCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory, cut_power
 from tests.unit.broker.parts import broker_settings
 from tests.unit.broker.store.parts import (
@@ -78,7 +78,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.root = self.home / "store"
         self.memory = SyncedMemory(self.root, self.home / "memory")
         self.is_watched = True
-        self.flushes = intercepted_flushes(self._flushed, self._mapped)
+        self.flushes = intercepted_flushes(self._flushed, self._mapped, self._written)
         self.flushes.__enter__()
         self.clock = Clock(step_ms=700)
         # All messages since the queue's beginning; messages before the log's begin are deleted.
@@ -101,6 +101,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _mapped(self, descriptor: int) -> None:
         self.memory.pin(descriptor)
+
+    def _written(self, call: WriteCall) -> None:
+        self.memory.written(call)
 
     def _first(self, kept: list[Kept]) -> int:
         """A queue's first message that is not deleted."""
