@@ -9,8 +9,9 @@ Before each flush the file given by `--faults` is read, so that a test can chang
 
 Each flush that a fault concerned adds a byte to a file beside it, `met`.
 
-With `--memory`, flushed data is kept for a power cut (`tests/support/power_loss.py`). With `--no-flush`, no
-flush is made and the broker is not told: tests must notice.
+With `--memory`, flushed data is kept for a power cut (`tests/support/power_loss.py`). With `--strict-names`, a
+file whose folder was not flushed is then gone, or has its old name. With `--no-flush`, no flush is made and the
+broker is not told: tests must notice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from tests.support.power_loss import SyncedMemory
 def main() -> int:
     own, arguments = _split(sys.argv[1:])
     options = _parser().parse_args(own)
-    memory = SyncedMemory(options.root, options.memory) if options.memory else None
+    memory = None
+    if options.memory:
+        memory = SyncedMemory(options.root, options.memory, strict_names=options.strict_names)
     sys.argv = ["rmq-broker", *arguments]
     seen = (None, None) if memory is None else (memory.pin, memory.written)
     with intercepted_flushes(_handler(options, memory), *seen):
@@ -48,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path)
     parser.add_argument("--memory", type=Path)
+    parser.add_argument("--strict-names", action="store_true")
     parser.add_argument("--faults", type=Path)
     parser.add_argument("--no-flush", action="store_true")
     return parser

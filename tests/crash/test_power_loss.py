@@ -36,7 +36,8 @@ _LOAD_SECONDS = 3.0
 async def test_power_cuts_under_load(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)
     ledger = Ledger()
-    machine = Machine(tmp_path, flush_mode, **_QUICK_FLUSHES)
+    options = ("--strict-names",) if chance.random() < 0.5 else ()
+    machine = Machine(tmp_path, flush_mode, *options, **_QUICK_FLUSHES)
     async with machine.broker as broker:
         for _ in range(_ROUNDS):
             flushed_before = await machine.flushed_offset()
@@ -94,14 +95,18 @@ async def _check_age_of_loss(machine: Machine) -> None:
     assert age_ms <= _INTERVAL_MS + _SLACK_MS
 
 
-@pytest.mark.parametrize("flushing", [True, False], ids=["flushing", "not-flushing"])
+@pytest.mark.parametrize(
+    ("flushing", "options"),
+    [(True, ()), (True, ("--strict-names",)), (False, ("--no-flush",))],
+    ids=["flushing", "strict-names", "not-flushing"],
+)
 async def test_a_broker_that_does_not_flush_is_noticed(
-    tmp_path: Path, flush_mode: str, flushing: bool, seed: int
+    tmp_path: Path, flush_mode: str, flushing: bool, options: tuple[str, ...], seed: int
 ) -> None:
     """Flushed messages survive. Without real flushes they are lost, though no flush has failed."""
     chance = random.Random(seed)
     ledger = Ledger()
-    machine = Machine(tmp_path, flush_mode, *(() if flushing else ("--no-flush",)))
+    machine = Machine(tmp_path, flush_mode, *options)
     async with machine.broker as broker:
         async with LedgerLoad(broker.port, ledger, chance) as load:
             await load.until_acknowledged(_FEWEST)
