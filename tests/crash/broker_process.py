@@ -9,9 +9,9 @@ Before each flush the file given by `--faults` is read, so that a test can chang
 
 Each flush that a fault concerned adds a byte to a file beside it, `met`.
 
-With `--memory`, flushed data is kept for a power cut (`tests/support/power_loss.py`). With `--strict-names`, a
-file whose folder was not flushed is then gone, or has its old name. With `--no-flush`, no flush is made and the
-broker is not told: tests must notice.
+With `--memory`, flushed data is kept for a power cut (`tests/support/power_loss.py`). With `--strict-names`,
+a file whose folder was not flushed is then gone, or has its old name. With `--no-flush`, no flush is made and
+the broker is not told: tests must notice.
 """
 
 from __future__ import annotations

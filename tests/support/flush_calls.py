@@ -1,7 +1,7 @@
-"""A seam below the store: every call that brings a file to the disk passes through a function of the test's.
+"""A seam below the store: every call that flushes a file passes through a function of the test's.
 
-`os.fsync`, `os.fdatasync` and the `flush` of memory maps are the ways that Python code has. What is written
-through a descriptor that was opened with O_SYNC counts as not flushed here, as does `os.sync`.
+Python code flushes with `os.fsync`, `os.fdatasync` and the `flush` of memory maps. Data written through a
+descriptor that was opened with O_SYNC counts as not flushed here, as does `os.sync`.
 
 A second function may see what pages hold before `os.pwrite` and assignments to maps change them. Packing into
 a map (`Struct.pack_into`) is not seen.

@@ -1,4 +1,4 @@
-"""Power cuts: a memory of what was flushed, and the directory that is left when no more stays for certain.
+"""Power cuts: a memory of flushed data, and the directory that a power cut leaves.
 
 A `SyncedMemory` keeps, beside a directory, what each fsync, fdatasync and msync covered: ranges of files, and
 the names in folders. It outlives a SIGKILL of the process that it watches. `cut_power` then makes a directory
@@ -44,10 +44,10 @@ _Names = dict[str, tuple[int, bool]]
 
 
 class SyncedMemory:
-    """What is on the disk of a directory, whatever may be in the page cache.
+    """The content of a directory on the disk, as opposed to the page cache.
 
-    `folder` is outside of the directory, on the same file system. What is in the directory when the memory is
-    new counts as flushed.
+    `folder` is outside of the directory, on the same file system. Everything in the directory when the
+    memory is new counts as flushed.
     """
 
     def __init__(self, root: Path, folder: Path, *, strict_names: bool = False) -> None:
@@ -200,7 +200,7 @@ class SyncedMemory:
 def cut_power(root: Path, memory: Path, to: Path, chance: random.Random, share_kept: float = 0.0) -> None:
     """Make the directory `to`: what a power cut leaves of `root`, whose process has ended.
 
-    `share_kept`: of what was not flushed so much has got to the disk all the same.
+    `share_kept`: the share of unflushed pages, sizes and names that is on the disk nevertheless.
     """
     _Cut(memory, chance, share_kept).folder(root, to, ".")
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from rmq_remoting.bounded_cache import BoundedCache
-
 from rmq_remoting.daemon.atomic_file import make_folder
 
 from .appending.appender import Appender

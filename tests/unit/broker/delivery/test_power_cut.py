@@ -12,7 +12,7 @@ from rmq_broker.delivery.delay_offsets import DelayOffsetKeeper
 from rmq_broker.delivery.message_writer import Written
 from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.daemon.atomic_file import replace_file
-from tests.unit.broker.delivery.parts import Delivery, inner
+from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.parts import Clock
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 
@@ -45,12 +45,12 @@ class _Broker:
         self.open()
 
     def open(self) -> None:
-        self.delivery = Delivery(self._disk.root, self._clock, mappedFileSizeCommitLog=64 * 1024)
-        offsets, settings = self.delivery.offsets, self.delivery.settings
+        self.delivery = DeliveryBroker(self._disk.root, self._clock, mappedFileSizeCommitLog=64 * 1024)
+        offsets, settings = self.delivery.delay_offsets, self.delivery.settings
         self._file = ConfigFile(settings.config_dir / "delayOffset.json", offsets)
         self._file.load()
         self.durable = offsets.current()
-        self._keeper = DelayOffsetKeeper(offsets, self.delivery.store.commit_log, self._file, settings)
+        self._keeper = DelayOffsetKeeper(offsets, self.delivery.store, self._file, settings)
         self.delivery.delayed.correct_offsets()
 
     async def step(self) -> None:
@@ -75,7 +75,7 @@ class _Broker:
         self.delivery.store._flusher.flush_log()
 
     async def write_offsets(self) -> None:
-        offsets = self.delivery.offsets
+        offsets = self.delivery.delay_offsets
         self._keeper.look()
         if offsets.take_news():
             content = offsets.encode()
@@ -105,7 +105,7 @@ class _Broker:
                 break
             flushed = self.flushed
         self._disk.lose_power()
-        self.delivery.store.close()
+        self.delivery.close()
         self._disk.turn_on()
         self._clock.pass_seconds(self._chance.choice([0, 0.3, 90]))
         written = self.durable
@@ -143,10 +143,10 @@ async def test_flushed_messages_are_delivered(tmp_path: Path, seed: int, flushes
         for _ in range(_CUTS):
             await broker.run_until_power_is_lost()
         await broker.delivery.pass_seconds(90)
-        broker.check_delivered(broker.delivery.offsets.current())
+        broker.check_delivered(broker.delivery.delay_offsets.current())
         assert broker.delivered().keys() == broker.sent.keys()
         assert sum(broker.delivery.delayed.waiting().values()) == broker.delivery.delayed.lost == 0
-        broker.delivery.store.close()
+        broker.delivery.close()
 
 
 async def test_messages_before_the_offsets_in_the_file_are_not_redelivered(tmp_path: Path) -> None:
@@ -163,9 +163,9 @@ async def test_messages_before_the_offsets_in_the_file_are_not_redelivered(tmp_p
         broker.delivery.store._flusher.flush()
         await broker.delivery.pass_seconds(1)  # delivered, but not flushed
         disk.lose_power()
-        broker.delivery.store.close()
+        broker.delivery.close()
         disk.turn_on()
         broker.open()
         await broker.delivery.pass_seconds(1)
         assert broker.delivery.bodies("T") == [b"%d" % number for number in range(21)]
-        broker.delivery.store.close()
+        broker.delivery.close()

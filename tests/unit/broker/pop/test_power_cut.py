@@ -11,13 +11,12 @@ import pytest
 from rmq_broker.persistence.config_file import ConfigFile
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
-from rmq_broker.store.api import RecordTemplate
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, kind_of, real_topic
 from tests.unit.broker.parts import Clock
-from tests.unit.broker.pop.parts import GROUP, HOST, PopBroker, messages_of
+from tests.unit.broker.pop.parts import GROUP, PopBroker, messages_of
 from tests.unit.broker.powered_disk import PoweredDisk
 
 _CUTS = 4
@@ -50,9 +49,9 @@ def _handles_of(pop: Pop) -> list[_Handle]:
             receipt = Receipt.parse(written)
         else:
             kind = kind_of(message.topic)
-            start = starts[kind, message.queue_id]
+            begin = starts[kind, message.queue_id]
             revive_queue_id, visible_ms = pop.revive_queue_id, pop.invisible_time_ms
-            receipt = Receipt(start, pop.pop_time, visible_ms, revive_queue_id, kind, "broker-a")
+            receipt = Receipt(begin, pop.pop_time, visible_ms, revive_queue_id, kind, "broker-a")
         queue = QueueKey(real_topic("T", GROUP, receipt.kind), GROUP, message.queue_id)
         found.append(_Handle(int(message.body), queue, message.queue_offset, receipt))
     return found
@@ -101,16 +100,9 @@ class _Broker:
             number, self._count = self._count, self._count + 1
             queue_id = self._chance.choice([_PLAIN, _ORDERED])
             store = self.broker.store
-            template = RecordTemplate(
-                "T", queue_id, flag=0, sys_flag=0, reconsume_times=0, born_host_bytes=8, store_host=HOST
-            )
-            queue = store.queues.get_or_create("T", queue_id)
-            if queue_id == _ORDERED and queue.next_offset < self._skipped_before:
+            if queue_id == _ORDERED and store.max_offset("T", _ORDERED) < self._skipped_before:
                 self.may_be_skipped.add(number)
-            now_ms = self._clock()
-            store.put(
-                queue, template, b"%d" % number, b"", tags_code=0, born_timestamp_ms=now_ms, born_host=HOST
-            )
+            self.broker.put(queue_id=queue_id, body=b"%d" % number)
             self.ends[number] = store.max_phy_offset()
         await self.flush_if_each()
 
