@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.clients.consumers import Heartbeat
 from rmq_broker.clients.notifications import MemberChangeNotifier
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.settings.broker import BrokerSettings
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.codes import LanguageCode, RequestCode
+from tests.support.broker_tables import BrokerTables
 from tests.support.waiting import loop_passes, until
-from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
+from tests.unit.broker.parts import START_MS, Peer
 
 
-class _Broker:
+class _Broker(BrokerTables):
     """A table of consumers with a notifier."""
 
-    def __init__(self, settings: BrokerSettings | None = None) -> None:
-        settings = settings or broker_settings()
-        self.groups = SubscriptionGroupTable(settings, Clock())
-        self.consumers = ConsumerTable()
-        self.notifier = MemberChangeNotifier(self.groups, settings)
+    def __init__(self, **keys: object) -> None:
+        super().__init__(**keys)
+        self.notifier = MemberChangeNotifier(self.groups, self.settings)
         self.consumers.on_change(self.notifier.changed)
 
     def heartbeat(self, peer: Peer, model: MessageModel = MessageModel.CLUSTERING) -> None:
-        data = ConsumerData(
-            group_name="CG", message_model=model, subscription_data_set=[SubscriptionData(topic="T")]
-        )
-        client = ConnectedClient(peer.connection, str(id(peer)), LanguageCode.JAVA, 479, START_MS)
-        self.consumers.register(Heartbeat(data), client)
+        self.join(str(id(peer)), peer=peer, model=model, subscriptions=[SubscriptionData(topic="T")])
 
 
 async def test_every_member_is_notified_once() -> None:
@@ -66,7 +59,7 @@ async def test_heartbeats_without_change_cause_no_notification() -> None:
 
 
 async def test_members_without_notifications() -> None:
-    off = _Broker(broker_settings(notifyConsumerIdsChangedEnable="false"))
+    off = _Broker(notifyConsumerIdsChangedEnable="false")
     group_off = _Broker()
     group_off.groups.update(
         SubscriptionGroupConfig(group_name="CG", notify_consumer_ids_changed_enable=False)

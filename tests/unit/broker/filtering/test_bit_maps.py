@@ -12,7 +12,7 @@ from rmq_broker.store.api import PropertyFilter
 from tests.unit.broker.parts import START_MS, Clock, broker_settings
 
 
-class _Broker:
+class _Filters:
     def __init__(self) -> None:
         self.settings = broker_settings(enableCalcFilterBitMap=True, enablePropertyFilter=True)
         self.clock = Clock()
@@ -37,7 +37,7 @@ def _may(wanted: PropertyFilter, stored_ms: int, bit_map: bytes) -> bool:
 
 
 def test_bit_map_of_matching_filters() -> None:
-    broker = _Broker()
+    broker = _Filters()
     low, high = broker.subscribe("low", "a < 5"), broker.subscribe("high", "a > 5")
     later = START_MS + 1
     for raw, low_took, high_took in ((b"a\x013", True, False), (b"a\x017", False, True), (b"", False, False)):
@@ -50,7 +50,7 @@ def test_bit_map_of_matching_filters() -> None:
 
 
 def test_no_bit_map_without_filters() -> None:
-    broker = _Broker()
+    broker = _Filters()
 
     def never() -> bytes:
         raise AssertionError("properties are not asked for")
@@ -66,7 +66,7 @@ def test_no_bit_map_without_filters() -> None:
 
 
 def test_bit_map_includes_filters_without_subscribers() -> None:
-    broker = _Broker()
+    broker = _Filters()
     wanted = broker.subscribe("CG", "a < 5")
     broker.table.unregister("CG")
     bit_map = broker.maps.of("T", lambda: b"a\x013")
@@ -75,7 +75,7 @@ def test_bit_map_includes_filters_without_subscribers() -> None:
 
 
 def test_new_expression_applies_to_later_messages() -> None:
-    broker = _Broker()
+    broker = _Filters()
     before = broker.subscribe("CG", "a < 5")
     broker.clock.pass_seconds(10)
     after = broker.subscribe("CG", "a > 5", 2)
@@ -89,7 +89,7 @@ def test_new_expression_applies_to_later_messages() -> None:
 
 
 def test_bit_maps_from_before_a_crash_are_ignored() -> None:
-    broker = _Broker()
+    broker = _Filters()
     broker.subscribe("CG", "a < 5")
     broker.clock.pass_seconds(10)
     broker.table.invalidate_bit_maps()
@@ -99,7 +99,7 @@ def test_bit_maps_from_before_a_crash_are_ignored() -> None:
 
 
 def test_subscription_after_clock_step_back_ignores_earlier_bit_maps() -> None:
-    broker = _Broker()
+    broker = _Filters()
     broker.clock.pass_seconds(100)
     assert broker.maps.of("T", lambda: b"") is None
     newest_ms = broker.clock.now_ms
@@ -110,13 +110,13 @@ def test_subscription_after_clock_step_back_ignores_earlier_bit_maps() -> None:
     assert _may(wanted, newest_ms, nothing)
     assert not _may(wanted, newest_ms + 1, nothing)
     # The same after a restart.
-    before, broker = broker.table.encode(), _Broker()
+    before, broker = broker.table.encode(), _Filters()
     broker.table.decode(before)
     assert _may(broker.subscribe("CG", "a < 5"), newest_ms, nothing)
 
 
 def test_newest_store_time_of_earlier_runs_is_respected() -> None:
-    broker = _Broker()
+    broker = _Filters()
     broker.table.stored_until(START_MS + 60_000)
     broker.subscribe("CG", "a < 5")
     broker.table.invalidate_bit_maps()

@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.clients.consumers import ConsumerTable
 from rmq_broker.offsets import broadcast
 from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.service import OffsetService
-from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable
+from rmq_broker.offsets.table import NO_OFFSET
 from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable
-from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
+from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
 from rmq_remoting.bodies.topic import TopicConfig
-from rmq_remoting.codes import LanguageCode
 from rmq_remoting.connection import Connection
 from rmq_remoting.headers.pull import PROXY_FOR_BROADCAST, PullMessageRequestHeader
-from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import Clock, Peer, broker_settings
 
 _KEPT = "CG@broadcast"
 
@@ -33,29 +32,23 @@ def _pull_header(offset: int, by_proxy_for: str | None = None) -> PullMessageReq
     )  # fmt: skip
 
 
-class _Broker:
+class _Broker(BrokerTables):
     """A broadcasting group whose members pull queue 0 of T, in virtual time."""
 
     def __init__(self, folder: Path, **keys: object) -> None:
-        settings = broker_settings(storePathRootDir=folder, **keys)
-        self.clock = Clock()
-        self.consumers = ConsumerTable()
-        self.offsets = ConsumerOffsetTable(self.clock)
-        self.store = MessageStore(settings, settings, settings)
+        super().__init__(storePathRootDir=folder, **keys)
+        self.store = MessageStore(self.settings, self.settings, self.settings)
         self.store.queues.get_or_create("T", 0)
-        self.broadcast = BroadcastOffsets(self.offsets, self.consumers, self.store, settings, self.clock)
+        self.broadcast = BroadcastOffsets(self.offsets, self.consumers, self.store, self.settings, self.clock)
 
-    def join(
+    def member(
         self,
         client_id: str,
         model: MessageModel = MessageModel.BROADCASTING,
         consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
     ) -> Connection:
-        connection = Peer().connection
-        data = ConsumerData(group_name="CG", message_model=model, consume_type=consume_type)
-        client = ConnectedClient(connection, client_id, LanguageCode.JAVA, 479, START_MS)
-        self.consumers.register(Heartbeat(data), client)
-        return connection
+        """Connect a member of the group; return its connection."""
+        return self.join(client_id, model=model, consume_type=consume_type).connection
 
     def pull(self, connection: Connection, offset: int, by_proxy_for: str | None = None) -> int:
         """Process a pull as the broker does; return its start offset, or NO_OFFSET."""
@@ -76,14 +69,14 @@ def broker(tmp_path: Path) -> Iterator[_Broker]:
 
 
 async def test_member_without_switch_continues_at_its_offset(broker: _Broker) -> None:
-    direct, proxy = broker.join("c1"), Peer().connection
+    direct, proxy = broker.member("c1"), Peer().connection
     assert [broker.pull(direct, offset) for offset in (0, 32, 5)] == [NO_OFFSET] * 3
     assert [broker.pull(proxy, offset, "c2") for offset in (0, 32, 5)] == [NO_OFFSET] * 3
     assert len(broker.broadcast) == 2
 
 
 async def test_switching_member_continues_at_its_known_offset(broker: _Broker) -> None:
-    direct, proxy = broker.join("c1"), Peer().connection
+    direct, proxy = broker.member("c1"), Peer().connection
     broker.pull(direct, 64)
     assert broker.pull(proxy, 0, "c1") == 64
     assert broker.pull(proxy, 64, "c1") == NO_OFFSET
@@ -102,7 +95,7 @@ async def test_member_without_offset_gets_its_known_offset(broker: _Broker) -> N
 
 
 async def test_lowest_offset_is_committed(broker: _Broker) -> None:
-    first, second = broker.join("c1"), broker.join("c2")
+    first, second = broker.member("c1"), broker.member("c2")
     broker.pull(first, 50)
     broker.pull(second, 20)
     broker.broadcast.scan()
@@ -116,7 +109,7 @@ async def test_lowest_offset_is_committed(broker: _Broker) -> None:
 
 
 async def test_inactive_members_are_removed(broker: _Broker) -> None:
-    online, proxy = broker.join("c1"), Peer().connection
+    online, proxy = broker.member("c1"), Peer().connection
     broker.pull(online, 10)
     broker.pull(proxy, 5, "c2")
     broker.clock.pass_seconds(119)
@@ -132,18 +125,18 @@ async def test_inactive_members_are_removed(broker: _Broker) -> None:
 
 
 async def test_clustering_groups_are_ignored(broker: _Broker) -> None:
-    clustering = broker.join("c1", MessageModel.CLUSTERING)
+    clustering = broker.member("c1", MessageModel.CLUSTERING)
     broker.pull(clustering, 10)
-    pulling = broker.join("c2", consume_type=ConsumeType.CONSUME_ACTIVELY)
+    pulling = broker.member("c2", consume_type=ConsumeType.CONSUME_ACTIVELY)
     broker.pull(pulling, 10)
-    broker.join("c3")
+    broker.member("c3")
     broker.pull(Peer().connection, 10)
     assert len(broker.broadcast) == 0
 
 
 async def test_broadcast_offsets_can_be_disabled(tmp_path: Path) -> None:
     broker = _Broker(tmp_path, enableBroadcastOffsetStore="false")
-    broker.pull(broker.join("c1"), 64)
+    broker.pull(broker.member("c1"), 64)
     assert broker.pull(Peer().connection, -1, "c1") == NO_OFFSET
     assert len(broker.broadcast) == 0
     broker.store.close()
@@ -158,14 +151,14 @@ async def test_number_of_members_is_bounded(broker: _Broker, monkeypatch: pytest
 
 
 async def test_a_deleted_topic_leaves_no_offsets(broker: _Broker) -> None:
-    broker.pull(broker.join("c1"), 10)
+    broker.pull(broker.member("c1"), 10)
     broker.store.delete_topics(["T"])
     broker.broadcast.scan()
     assert len(broker.offsets) == 0
 
 
 async def test_recreated_topic_has_no_member_offsets(broker: _Broker) -> None:
-    direct, proxy = broker.join("c1"), Peer().connection
+    direct, proxy = broker.member("c1"), Peer().connection
     broker.pull(direct, 64)
     broker.pull(proxy, 32, "c2")
     broker.broadcast.topics_removed(())

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_broker.clients.consumers import ConsumerTable
-from rmq_broker.clients.producers import ProducerTable
-from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.processors.client import ClientProcessor
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.checks import CheckClientRequestBody
 from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody
 from rmq_remoting.bodies.heartbeat import (
@@ -22,18 +18,16 @@ from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, CommandError, HeaderError
+from tests.support.broker_tables import BrokerTables
 from tests.unit.broker.filtering.parts import message_filters
-from tests.unit.broker.parts import Clock, Peer, broker_settings
+from tests.unit.broker.parts import Peer
 
 _CHANGED = "IS_SUB_CHANGE"
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self, **keys: object) -> None:
-        self.settings = broker_settings(**keys)
-        self.consumers, self.producers = ConsumerTable(), ProducerTable()
-        self.groups = SubscriptionGroupTable(self.settings, Clock())
-        self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", Clock())
+        super().__init__(**keys)
         self.clients = ClientProcessor(
             self.consumers,
             self.producers,
@@ -41,7 +35,7 @@ class _Broker:
             self.topics,
             message_filters(self.consumers, self.settings),
             self.settings,
-            Clock(),
+            self.clock,
         )
 
     def heartbeat(self, peer: Peer, *topics: str, fingerprint: int = 0, short: bool = False) -> str:

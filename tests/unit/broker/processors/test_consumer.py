@@ -6,16 +6,14 @@ import pytest
 
 from rmq_broker.clients.first_subscriptions import FirstSubscriptions
 from rmq_broker.clients.subscription import Subscription
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.consumer import ConsumerOffsetProcessor
 from rmq_broker.store.api import ExtUnit
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
-from tests.unit.broker.parts import Clock, FakeStore, Peer, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import FakeStore
 
 
 class _Store(FakeStore):
@@ -31,12 +29,9 @@ class _Store(FakeStore):
         return None
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self) -> None:
-        settings = broker_settings()
-        self.offsets = ConsumerOffsetTable(Clock())
-        self.groups = SubscriptionGroupTable(settings, Clock())
-        self.topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
+        super().__init__()
         self.store = _Store()
         self.store.queues["T", 0] = [100] * 9
         self.log_end = 0
@@ -44,7 +39,6 @@ class _Broker:
         self.processor = ConsumerOffsetProcessor(
             self.offsets, self.groups, self.topics, self.store, self.first_subscriptions
         )
-        self.connection = Peer().connection
 
     def subscribe(self, log_end: int, group: str = "CG", topic: str = "T") -> None:
         """The group's first heartbeat comes when the log ends at `log_end`."""

@@ -5,29 +5,24 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.clients.queue_locks import QueueLocks
-from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.processors.locks import QueueLockProcessor
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, CommandError
 from rmq_remoting.message_queue import MessageQueue
-from tests.unit.broker.parts import Clock, Peer, broker_settings
+from tests.support.broker_tables import BrokerTables
 
 _QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self, **keys: object) -> None:
-        settings = broker_settings(**keys)
-        self.groups = SubscriptionGroupTable(settings, Clock())
-        topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
-        topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=4))
+        super().__init__(**keys)
+        self.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=4))
         self.locks = QueueLocks(lambda: 0.0)
-        self.processor = QueueLockProcessor(self.locks, self.groups, topics, "broker-a")
-        self.connection = Peer().connection
+        self.processor = QueueLockProcessor(self.locks, self.groups, self.topics, "broker-a")
 
     def ask(self, body: bytes) -> RemotingCommand:
         request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)

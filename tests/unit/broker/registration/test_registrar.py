@@ -12,7 +12,6 @@ import pytest
 
 from rmq_broker.registration.metrics import RegistrationCollector
 from rmq_broker.registration.registrar import BrokerIdentity, Registrar
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.register import RegisterBrokerBody
 from rmq_remoting.bodies.route import (
@@ -32,9 +31,9 @@ from rmq_remoting.headers.namesrv import (
 )
 from rmq_remoting.server import RemotingServer
 from rmq_remoting.tiers import InlineTier
+from tests.support.broker_tables import BrokerTables
 from tests.support.ports import free_port
 from tests.support.waiting import until
-from tests.unit.broker.parts import Clock, broker_settings
 
 _IDENTITY = BrokerIdentity("DefaultCluster", "broker-a", 0, "192.0.2.9:10911")
 
@@ -117,10 +116,9 @@ async def _name_server(port: int = 0) -> AsyncIterator[_NameServer]:
         await name_server.server.stop()
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self, addresses: str, **keys: object) -> None:
-        self.settings = broker_settings(namesrvAddr=addresses, **keys)
-        self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", Clock())
+        super().__init__(namesrvAddr=addresses, **keys)
         self.registrar = Registrar(_IDENTITY, self.settings, self.settings, self.topics)
 
 

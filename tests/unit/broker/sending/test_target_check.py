@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.sending.target_check import TargetChecker
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send import SendTarget
-from tests.unit.broker.parts import START_MS, Clock, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import START_MS
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self, **keys: object) -> None:
-        self.clock = Clock()
-        self.settings = broker_settings(**keys)
-        self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", self.clock)
+        super().__init__(**keys)
         self.checker = TargetChecker(self.settings, self.topics, self.clock)
 
     def check(

@@ -51,7 +51,7 @@ class _Sent:
                 del sent[number]
 
 
-class _Broker:
+class _TimerSteps:
     """A broker's timer that is reopened many times."""
 
     def __init__(self, disk: PoweredDisk, chance: random.Random, *, flushes_each: bool) -> None:
@@ -143,7 +143,7 @@ async def test_flushed_messages_are_delivered(tmp_path: Path, seed: int, flushes
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)
     with disk.watched():
-        broker = _Broker(disk, chance, flushes_each=flushes_each)
+        broker = _TimerSteps(disk, chance, flushes_each=flushes_each)
         for _ in range(_CUTS):
             for _ in range(chance.randrange(1, _STEPS)):
                 await broker.step()

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.topics.deletion import TopicDeletion
-from rmq_broker.topics.table import TopicTable
 from rmq_broker.topics.unused import UnusedTopics
 from rmq_remoting.bodies.topic import TopicConfig
-from tests.unit.broker.parts import Clock, broker_settings
+from tests.support.broker_tables import BrokerTables
 
 LOG_BEGIN = 1000
 
@@ -48,14 +45,11 @@ class Queues:
             del self.by_topic[name]
 
 
-class Broker:
+class Broker(BrokerTables):
     def __init__(self) -> None:
-        clock = Clock()
-        self.topics = TopicTable(broker_settings(), "DefaultCluster", "broker-a", clock)
-        self.offsets = ConsumerOffsetTable(clock)
+        super().__init__()
         self.queues = Queues()
-        statistics = BrokerStatistics(set(), clock)
-        deletion = TopicDeletion(self.topics, self.offsets, self.queues, statistics)
+        deletion = TopicDeletion(self.topics, self.offsets, self.queues, self.statistics)
         self.unused = UnusedTopics(self.topics, self.queues, deletion, lambda: LOG_BEGIN)
 
     def has(self, name: str, *queues: Queue) -> None:

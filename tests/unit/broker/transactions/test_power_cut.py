@@ -31,7 +31,7 @@ _MOST_CHECKS = 4
 _QUEUE_ID = 2  # where the messages belong
 
 
-class _Broker:
+class _TransactionSteps:
     """A broker's transactions, reopened many times, and their reported outcomes by number."""
 
     def __init__(self, disk: PoweredDisk, chance: random.Random, *, flushes_each: bool) -> None:
@@ -151,7 +151,7 @@ async def test_flushed_transactions_end(tmp_path: Path, seed: int, flushes_each:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)
     with disk.watched():
-        machine = _Broker(disk, chance, flushes_each=flushes_each)
+        machine = _TransactionSteps(disk, chance, flushes_each=flushes_each)
         await machine.open()
         for _ in range(_CUTS):
             for _ in range(chance.randrange(1, _STEPS)):

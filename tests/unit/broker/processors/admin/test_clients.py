@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
-from rmq_broker.clients.producers import ProducerTable
-from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.clients.consumers import Heartbeat
 from rmq_broker.processors.admin.clients import ConnectionAdminProcessor
 from rmq_remoting.bodies.connection import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from rmq_remoting.bodies.group import GroupList, QuerySubscriptionResponseBody
@@ -16,13 +14,13 @@ from rmq_remoting.bodies.route import TopicList
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
-from tests.unit.broker.parts import START_MS, Clock, Peer
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import START_MS, Peer
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self) -> None:
-        self.consumers, self.producers = ConsumerTable(), ProducerTable()
-        self.offsets = ConsumerOffsetTable(Clock())
+        super().__init__()
         self.admin = ConnectionAdminProcessor(self.consumers, self.producers, self.offsets, "192.0.2.9:10911")
         self.peer = Peer()
         client = ConnectedClient(self.peer.connection, "client@1", LanguageCode.CPP, 400, START_MS)

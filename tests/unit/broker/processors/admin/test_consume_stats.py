@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.consume_progress import ConsumeProgress
 from rmq_broker.processors.admin.consume_stats import ConsumeStatsProcessor
-from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
-from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq_remoting.bodies.heartbeat import SubscriptionData
 from rmq_remoting.bodies.offsets import (
     ConsumeStats,
     ConsumeStatsList,
@@ -22,32 +16,27 @@ from rmq_remoting.bodies.offsets import (
     QueueTimeSpan,
 )
 from rmq_remoting.bodies.topic import TopicConfig
-from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.message_queue import MessageQueue
-from tests.unit.broker.parts import START_MS, Clock, FakeStore, Peer, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import START_MS, FakeStore, Peer
 
 _RETRY = "%RETRY%CG"
 
 
-class _Broker:
+class _Broker(BrokerTables):
     """Topic T with queues 0 (offsets 5 to 9, stored at 1000 to 5000) and 1 (empty); T2 and a retry topic."""
 
     def __init__(self) -> None:
-        settings = broker_settings()
-        self.clock = Clock()
-        self.topics = TopicTable(settings, "DefaultCluster", "broker-a", self.clock)
+        super().__init__()
         for config in (
             TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2),
             TopicConfig(topic_name="T2", read_queue_nums=1, write_queue_nums=1, order=True),
             TopicConfig(topic_name=_RETRY, read_queue_nums=1, write_queue_nums=1),
         ):
             self.topics.update(config)
-        self.groups = SubscriptionGroupTable(settings, self.clock)
-        self.offsets = ConsumerOffsetTable(self.clock)
-        self.consumers = ConsumerTable()
-        self.statistics = BrokerStatistics(self.topics.system_topics, self.clock)
         self.store = FakeStore()
         self.store.queues["T", 0] = [1000, 2000, 3000, 4000, 5000]
         self.store.first_offsets["T", 0] = 5
@@ -58,12 +47,7 @@ class _Broker:
         )
 
     def subscribe(self, *topics: str) -> None:
-        data = ConsumerData(
-            group_name="CG",
-            subscription_data_set=[SubscriptionData(topic=topic, sub_string="*") for topic in topics],
-        )
-        client = ConnectedClient(Peer().connection, "c1", LanguageCode.JAVA, 479, 0)
-        self.consumers.register(Heartbeat(data), client)
+        self.join(subscriptions=[SubscriptionData(topic=topic, sub_string="*") for topic in topics])
 
     def stats(self, **fields: str) -> ConsumeStats:
         request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "CG", **fields})

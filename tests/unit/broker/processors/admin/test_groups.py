@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.groups import GroupAdminProcessor
-from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_remoting.bodies.group import (
     GroupForbidden,
     SubscriptionGroupConfig,
@@ -18,17 +15,15 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import BodyError, CommandError
-from tests.unit.broker.parts import Clock, Peer, answer_of, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import answer_of
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self, **keys: object) -> None:
-        self.groups = SubscriptionGroupTable(broker_settings(**keys), Clock())
-        self.offsets = ConsumerOffsetTable(Clock())
-        self.statistics = BrokerStatistics(set(), Clock())
+        super().__init__(**keys)
         self.persist_calls = 0
         self.admin = GroupAdminProcessor(self.groups, self.offsets, self.statistics, self._persist)
-        self.connection = Peer().connection
 
     async def _persist(self) -> None:
         self.persist_calls += 1

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.offset_reset import ClientSideReset, OffsetResetProcessor, ServerSideReset
 from rmq_broker.processors.admin.reset_targets import ResetTargets
-from rmq_broker.topics.table import TopicTable
-from rmq_remoting.bodies.heartbeat import ConsumerData
 from rmq_remoting.bodies.offsets import ResetOffsetBody, ResetOffsetBodyForC
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
-from tests.unit.broker.parts import START_MS, Clock, FakeStore, Peer, answer_of, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import FakeStore, Peer, answer_of
 
 
-class _Broker:
+class _Broker(BrokerTables):
     """Topic T with two queues: offsets 10 to 14, stored at 100, 200, ... ; and an empty one."""
 
     def __init__(self, server_side: bool = True) -> None:
-        settings = broker_settings(useServerSideResetOffset=str(server_side).lower())
-        self.topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
+        super().__init__(useServerSideResetOffset=str(server_side).lower())
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
-        self.groups = SubscriptionGroupTable(settings, Clock())
         self.groups.find("CG")
-        self.offsets = ConsumerOffsetTable(Clock())
-        self.consumers = ConsumerTable()
         self.store = FakeStore()
         self.store.queues["T", 0] = [100, 200, 300, 400]
         self.store.first_offsets["T", 0] = 10
@@ -41,7 +32,7 @@ class _Broker:
             ResetTargets(self.topics, self.store, "broker-a"),
             ServerSideReset(self.offsets, self.groups, self._wake, self._persist),
             ClientSideReset(self.offsets, self.consumers),
-            settings,
+            self.settings,
         )
 
     def _wake(self, topic: str, queue_id: int) -> None:
@@ -69,12 +60,6 @@ class _Broker:
             await self.reset(**fields)
         assert self.persisted == [] and self.woken == []
         return refusal.value
-
-    def join(self, language: LanguageCode = LanguageCode.JAVA, version: int = 479) -> Peer:
-        peer = Peer()
-        client = ConnectedClient(peer.connection, str(id(peer)), language, version, START_MS)
-        self.consumers.register(Heartbeat(ConsumerData(group_name="CG")), client)
-        return peer
 
 
 async def test_reset_of_all_queues_to_a_time() -> None:
@@ -128,7 +113,7 @@ async def test_invalid_resets_are_refused(fields: dict[str, object], code: int, 
 
 async def test_client_side_reset_notifies_members() -> None:
     broker = _Broker(server_side=False)
-    members = [broker.join(), broker.join(LanguageCode.CPP)]
+    members = [broker.join(), broker.join("c2", language=LanguageCode.CPP)]
     broker.offsets.commit("CG", "T", 0, 14)
     broker.offsets.commit("CG", "T", 1, 0)
     assert await broker.reset(timestamp=200, isForce=False) == {0: 11, 1: 0}

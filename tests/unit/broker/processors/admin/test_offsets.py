@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.offsets import OffsetAdminProcessor, OffsetCloneProcessor
-from rmq_broker.topics.table import TopicTable
-from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq_remoting.bodies.heartbeat import SubscriptionData
 from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper, QueryCorrectionOffsetBody
 from rmq_remoting.bodies.topic import TopicConfig
-from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
-from tests.unit.broker.parts import START_MS, Clock, FakeStore, Peer, answer_of, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import FakeStore, answer_of
 
 _LARGEST = 2**63 - 1
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self) -> None:
-        settings = broker_settings()
-        self.offsets = ConsumerOffsetTable(Clock())
-        self.groups = SubscriptionGroupTable(settings, Clock())
-        self.consumers = ConsumerTable()
+        super().__init__()
         self.store = FakeStore()
-        topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
         for name in ("T", "U"):
-            topics.update(TopicConfig(topic_name=name))
+            self.topics.update(TopicConfig(topic_name=name))
         self.persisted = 0
         self.admin = OffsetAdminProcessor(self.offsets, self.store.min_offset)
-        self.cloning = OffsetCloneProcessor(self.offsets, self.groups, topics, self.consumers, self._persist)
-        self.connection = Peer().connection
+        self.cloning = OffsetCloneProcessor(
+            self.offsets, self.groups, self.topics, self.consumers, self._persist
+        )
 
     async def _persist(self) -> None:
         self.persisted += 1
@@ -89,9 +82,7 @@ async def test_unsubscribed_topics_of_the_source_are_left_out() -> None:
     broker.groups.find("New")
     for topic in ("T", "U"):
         broker.offsets.commit("CG", topic, 0, 5)
-    data = ConsumerData(group_name="CG", subscription_data_set=[SubscriptionData(topic="U")])
-    client = ConnectedClient(broker.connection, "c1", LanguageCode.JAVA, 479, START_MS)
-    broker.consumers.register(Heartbeat(data), client)
+    broker.join(subscriptions=[SubscriptionData(topic="U")])
     answer = await broker.clone(topic="T")
     assert answer.code == ResponseCode.SUCCESS and "nothing to copy" in (answer.remark or "")
     await broker.clone()

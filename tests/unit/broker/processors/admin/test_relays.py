@@ -6,47 +6,34 @@ import asyncio
 
 import pytest
 
-from rmq_broker.clients.client import ConnectedClient
-from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
-from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.processors.admin.relays import ConsumerRelayProcessor
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
-from rmq_remoting.bodies.heartbeat import ConsumerData
 from rmq_remoting.bodies.offsets import GetConsumerStatusBody
 from rmq_remoting.bodies.topic import TopicConfig
-from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message_ids import offset_message_id
 from rmq_remoting.message_queue import MessageQueue
+from tests.support.broker_tables import BrokerTables
 from tests.support.waiting import until
-from tests.unit.broker.parts import START_MS, Clock, Peer, answer_of, broker_settings
+from tests.unit.broker.parts import Peer, answer_of
 
 _MESSAGE_ID = offset_message_id(("10.0.0.1", 10911), 4096)
 
 
-class _Broker:
+class _Broker(BrokerTables):
     """A broker with one stored message, and members that answer on command."""
 
     def __init__(self) -> None:
-        settings = broker_settings()
-        self.consumers = ConsumerTable()
-        groups = SubscriptionGroupTable(settings, Clock())
-        groups.update(SubscriptionGroupConfig(group_name="CG", group_sys_flag=2))
-        topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
-        topics.update(TopicConfig(topic_name="T", topic_sys_flag=1))
+        super().__init__()
+        self.groups.update(SubscriptionGroupConfig(group_name="CG", group_sys_flag=2))
+        self.topics.update(TopicConfig(topic_name="T", topic_sys_flag=1))
         records = {4096: b"the record"}
-        self.relay = ConsumerRelayProcessor(self.consumers, groups, topics, records.get, "broker-a")
+        self.relay = ConsumerRelayProcessor(self.consumers, self.groups, self.topics, records.get, "broker-a")
         self.admin = Peer()
-
-    def join(self, client_id: str, version: int = 479) -> Peer:
-        peer = Peer()
-        client = ConnectedClient(peer.connection, client_id, LanguageCode.JAVA, version, START_MS)
-        self.consumers.register(Heartbeat(ConsumerData(group_name="CG")), client)
-        return peer
 
     def running_info(self, client_id: str = "c1") -> Result:
         fields = {"consumerGroup": "CG", "clientId": client_id, "jstackEnable": "true"}

@@ -6,12 +6,9 @@ import asyncio
 
 import pytest
 
-from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.topic_stats import TopicStatsProcessor
 from rmq_broker.processors.admin.topics import TopicAdminProcessor
-from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.topics.deletion import TopicDeletion
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.route import TopicList
 from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper, TopicConfigAndQueueMapping
 from rmq_remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig, TopicStatsTable
@@ -20,7 +17,8 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.message_queue import MessageQueue
-from tests.unit.broker.parts import Clock, FakeStore, Peer, answer_of, broker_settings
+from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.parts import FakeStore, answer_of
 
 _FIELDS = {
     "topic": "T",
@@ -34,21 +32,16 @@ _FIELDS = {
 }
 
 
-class _Broker:
+class _Broker(BrokerTables):
     def __init__(self, **keys: object) -> None:
-        self.settings = broker_settings(**keys)
-        self.clock = Clock()
-        self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", self.clock)
-        self.offsets = ConsumerOffsetTable(self.clock)
+        super().__init__(**keys)
         self.store = FakeStore()
-        self.statistics = BrokerStatistics(self.topics.system_topics, self.clock)
         self.persisted = asyncio.Event()
         self.persisted.set()
         self.disk_error: OSError | None = None
         deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
         self.admin = TopicAdminProcessor(self.topics, deletion, self.settings, self._persist)
         self.stats = TopicStatsProcessor(self.topics, self.store, self.statistics, "broker-a")
-        self.connection = Peer().connection
 
     async def _persist(self) -> None:
         await self.persisted.wait()
