@@ -17,6 +17,7 @@ from tests.crash.directory import check_directory
 from tests.crash.ledger_load import end_of, read_queues
 from tests.support.broker_requests import create_topic, send, sent
 from tests.support.raw_client import raw_client
+from tests.support.waiting import until
 
 _ROUNDS = 3
 _A_ROUND = 100
@@ -42,7 +43,7 @@ async def test_each_delayed_message_is_delivered(tmp_path: Path, flush_mode: str
             broker.kill()
             written = _written(broker.store_path)
             await broker.start()
-            stored = await _all_delivered(broker.port, sent_before + _A_ROUND)
+            stored = await _all_delivered(broker, sent_before + _A_ROUND)
             now = [int(message.body) for message in stored]
             assert now[: len(numbers)] == numbers
             _check_duplicates(Counter(numbers), Counter(now), written)
@@ -100,11 +101,10 @@ async def _until_stored(port: int, count: int) -> None:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _all_delivered(port: int, count: int) -> list[MessageExt]:
-    """Wait until `count` different messages were delivered; return all deliveries."""
-    async with asyncio.timeout(20):
-        while True:
-            messages = (await read_queues(port, [_DELIVERED]))[_DELIVERED]
-            if len({message.body for message in messages}) >= count:
-                return messages
-            await asyncio.sleep(_POLL_SECONDS)
+async def _all_delivered(broker: FaultyBroker, count: int) -> list[MessageExt]:
+    """Wait until the offset file covers `count` messages; return all deliveries.
+
+    The file follows the deliveries, so that none of the redeliveries after a kill is still to come.
+    """
+    await until(lambda: _written(broker.store_path) >= count, 20)
+    return (await read_queues(broker.port, [_DELIVERED]))[_DELIVERED]

@@ -130,7 +130,7 @@ async def test_a_failed_flush_of_the_index_refuses_no_message(
         async with LedgerLoad(broker.port, ledger, chance) as load:
             await load.until_acknowledged(_MESSAGES)
             machine.set_faults(error=True, only="index/")
-            await until(lambda: "the index cannot be written" in broker.process.log_tail(), 20)
+            await until(lambda: "index not written" in broker.process.log_tail(), 20)
             machine.set_faults()
             await load.until_acknowledged(_MESSAGES)
             assert set(load.answers) == {ResponseCode.SUCCESS}

@@ -129,7 +129,7 @@ async def test_a_server_that_wants_to_know_who_it_is(certificate: Certificate, t
 
 async def test_a_server_that_does_not_speak_tls(certificate: Certificate) -> None:
     async with plain_server() as server, tls_client(certificate.cert_file) as client:
-        with pytest.raises(ConnectError, match="does it speak TLS") as failed:
+        with pytest.raises(ConnectError, match="does the server use TLS") as failed:
             await client.connect(f"{LOOPBACK}:{server.port}")
         assert "cannot connect to 127.0.0.1:" in str(failed.value)
 
