@@ -1,4 +1,4 @@
-"""Set-up of all tests: the event loop, the schedule of `-n 2`, generated examples, and unhandled errors.
+"""Set-up of all tests: event loops, scheduling with `-n 2`, generated examples, unhandled errors.
 
 An async test runs on uvloop, as the daemons do; `--event-loop asyncio-debug` runs all of them on asyncio in
 debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_time` (timers cost no time),
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: run on a loop whose timers cost no time")
     config.addinivalue_line("markers", "long: long and rare, for `make test-long`")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # In the background of a shell: programs that tests start, and end by Ctrl-C, would inherit it.
+        # A shell ignores SIGINT for background jobs. Programs that tests end by SIGINT would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -70,8 +70,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 class _Files(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """With `-n 2`, a worker takes one file at a time.
 
-    Each worker starts the shared servers of a folder itself, which costs less than one core that idles while
-    the other works off the folder.
+    Each worker starts the shared servers of a folder itself. That costs less than a core that idles while the
+    other worker runs the rest of the folder.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -79,7 +79,7 @@ class _Files(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
 
 
 def pytest_collection_finish() -> None:
-    # What was imported stays for good: the collection after each async test need not look at it.
+    # Imported objects live until the end: the collection after each async test may skip them.
     gc.collect()
     gc.freeze()
 
@@ -99,14 +99,14 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture(autouse=True)
 def loop_errors(request: pytest.FixtureRequest) -> Iterator[list[dict[str, Any]]]:
-    """What nobody handled in this test's event loop; a test that expects some takes them out of the list."""
+    """Unhandled errors of the test's event loop; a test that expects errors removes them from the list."""
     _loop_errors.clear()
     yield _loop_errors
     if request.node.get_closest_marker("asyncio") is not None:
-        gc.collect()  # exceptions of futures that nobody looked at are told of when the future goes
+        gc.collect()  # reports the exceptions of futures that were never retrieved
     errors = [_described(context) for context in _loop_errors]
     _loop_errors.clear()
-    assert not errors, "nobody handled in the event loop:\n" + "\n".join(errors)
+    assert not errors, "unhandled errors in the event loop:\n" + "\n".join(errors)
 
 
 def _described(context: Mapping[str, Any]) -> str:

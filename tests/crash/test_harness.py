@@ -59,10 +59,10 @@ def test_undecided_messages_may_be_there_or_not(ledger: Ledger) -> None:
         (kept(b"a"), "lost: .* offset 1, acknowledged"),
         (kept(b"b", b"a"), "is another message"),
         (kept(b"a", b"b", b"c"), "refused"),
-        (kept(b"a", b"b", b"x"), "nobody sent"),
+        (kept(b"a", b"b", b"x"), "never sent"),
         (kept(b"a", b"b", b"a"), "stored twice"),
-        ([message(0, b"a"), message(0, b"b")], "gaps or doubles"),
-        ([message(0, b"a"), message(2, b"b")], "gaps or doubles"),
+        ([message(0, b"a"), message(0, b"b")], "gaps or duplicates"),
+        ([message(0, b"a"), message(2, b"b")], "gaps or duplicates"),
         ([message(0, b"a"), message(1, b"b", place=7)], "elsewhere in the log"),
     ],
 )
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_noticed(ledger: Ledger, stored: list[MessageExt], said
 
 
 def test_an_offset_that_is_given_twice(ledger: Ledger) -> None:
-    with pytest.raises(AssertionError, match="given twice"):
+    with pytest.raises(AssertionError, match="used twice"):
         ledger.acknowledged(QUEUE, 1, ["id"], [b"d"])
 
 

@@ -36,7 +36,7 @@ def note(acknowledged: Queues, line: str) -> None:
     topic, queue_id, offset, first, count = line.split()
     queue = acknowledged.setdefault((topic, int(queue_id)), {})
     for index in range(int(count)):
-        assert int(offset) + index not in queue, f"given twice: {line}"
+        assert int(offset) + index not in queue, f"offset used twice: {line}"
         queue[int(offset) + index] = int(first) + index
 
 

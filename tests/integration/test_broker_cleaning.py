@@ -71,7 +71,7 @@ class Topic:
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
             return str(answer.remark)
         header = sent(answer)
-        assert header.queue_offset == len(self.bodies), "no offset is left out or given twice"
+        assert header.queue_offset == len(self.bodies), "no offset is skipped or used twice"
         self.bodies[header.queue_offset] = body
         return None
 

@@ -1,1 +1,1 @@
-"""What tests and benchmarks share: builds of foreign programs, processes, and Apache's own servers."""
+"""Parts that tests and benchmarks share: brokers, servers, foreign programs, fault injection."""

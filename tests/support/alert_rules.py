@@ -1,6 +1,6 @@
-"""Alert rules that compare one metric with a number, judged as promtool does: `metric{a="x"} > 5`, for 10m.
+"""Alert rules that compare one metric with a number, evaluated as by promtool: `metric{a="x"} > 5`, for 10m.
 
-What asks for more (rates, sums, two metrics) is left to promtool.
+Rules with more than that (rates, sums, two metrics) are left to promtool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
 }
 _UNITS: Final = {"s": 1 / 60, "m": 1, "h": 60}
-# A sample counts until there is another one, or for so long.
+# A sample is valid until the next one, at most for this time.
 _LOOK_BACK_MINUTES: Final = 5
 
 Labels = frozenset[tuple[str, str]]
@@ -45,14 +45,14 @@ class Series:
 
     @classmethod
     def of(cls, item: Mapping[str, str]) -> Series:
-        """From promtool's notation, e.g. `1x4 0x30`, `2+1x8 _x50`."""
+        """Parse promtool's notation, e.g. `1x4 0x30`, `2+1x8 _x50`."""
         named = _SERIES.fullmatch(item["series"])
         assert named is not None, item
         labels = frozenset((name, value) for name, _, value in _MATCHER.findall(named[2] or ""))
         return cls(named[1], labels, tuple(_expanded(item["values"])))
 
     def value_at(self, minute: int) -> float | None:
-        """The newest sample that counts still."""
+        """The newest valid sample."""
         begin = max(0, minute - _LOOK_BACK_MINUTES + 1)
         return next(
             (value for value in reversed(self.samples[begin : minute + 1]) if value is not None), None
@@ -73,7 +73,7 @@ def _expanded(values: str) -> Iterator[float | None]:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRule:
-    """An alert that comes when a metric has been beyond a number for a while."""
+    """An alert that fires when a metric has been beyond a threshold for a time."""
 
     metric: str
     matchers: tuple[tuple[str, str, str], ...]
@@ -83,7 +83,7 @@ class ThresholdRule:
 
     @classmethod
     def of(cls, rule: Mapping[str, Any]) -> ThresholdRule | None:
-        """Of a rule as it stands in the file; None for one that is more than that."""
+        """Parse a rule of the rules file; None for one that is not a threshold rule."""
         found = _RULE.fullmatch(rule["expr"])
         if found is None:
             return None
@@ -98,7 +98,7 @@ class ThresholdRule:
         )
 
     def alerts_at(self, minute: int, series: list[Series]) -> set[Labels]:
-        """The labels of the alerts that are there at a time."""
+        """The labels of the alerts that fire at a minute."""
         return {each.labels for each in series if self._matches(each) and self._fires(each, minute)}
 
     def _matches(self, series: Series) -> bool:

@@ -21,7 +21,7 @@ from tests.support.toolchain import JavaProgram
 SMALL_HEAP = ("-Xms256m", "-Xmx512m", "-XX:+UseG1GC")
 _READY_POLL_SECONDS = 0.05
 _REGISTRATION_LOST_SECONDS = 1.0
-# Apache's broker stops taking messages when the disk is 90 % full: a well filled laptop is no reason.
+# Apache's broker refuses messages at a disk usage of 90 %, which a developer's machine may have.
 _ANY_DISK = {
     "rocketmq.broker.diskSpaceWarningLevelRatio": "0.99",
     "rocketmq.broker.diskSpaceCleanForciblyRatio": "0.98",
@@ -31,8 +31,8 @@ _ANY_DISK = {
 class ApacheServer:
     """One JVM server: its home folder, configuration file, process and readiness.
 
-    Leaving an `async with` block kills it, because Apache's clean shutdown takes 9 s: await stop() before,
-    where the files that it leaves matter.
+    Leaving an `async with` block kills it, because Apache's graceful shutdown takes 9 s. Await stop() first
+    if the test needs the files of a graceful shutdown.
     """
 
     main_class: str
@@ -58,7 +58,7 @@ class ApacheServer:
 
     @property
     def log_path(self) -> Path:
-        """What it writes to stdout and stderr."""
+        """The file with its stdout and stderr."""
         return self.home / f"{self.name}.out"
 
     @property
@@ -89,7 +89,7 @@ class ApacheServer:
         raise NotImplementedError
 
     async def start(self, ready_timeout_s: float = 60) -> float:
-        """Start it, also again after stop() or kill() on the same files; the seconds until it was ready."""
+        """Start it, also after stop() or kill() on the same files; return the seconds until it was ready."""
         started = time.monotonic()
         self.home.mkdir(parents=True, exist_ok=True)
         command = java_command(
@@ -127,12 +127,12 @@ class ApacheServer:
             await asyncio.sleep(_READY_POLL_SECONDS)
 
     def _last_words(self) -> str:
-        # Logback tells its whole configuration first.
+        # Logback prints its whole configuration first.
         lines = self.log_path.read_text(errors="replace").splitlines()
         return "\n".join([line for line in lines if "|-INFO in" not in line][-40:])
 
     async def stop(self, timeout_s: float = 30) -> None:
-        """SIGTERM and wait: Apache's clean shutdown."""
+        """Shut it down gracefully: SIGTERM, then wait."""
         await self.process.stop(timeout_s)
 
     def kill(self) -> None:
@@ -202,9 +202,9 @@ class ApacheNamesrv(ApacheServer):
 
 
 class ApacheBroker(ApacheServer):
-    """Apache's broker, registered with `namesrv_address` (Apache's or anybody's; several with `;` between).
+    """Apache's broker, registered with `namesrv_address` (several with `;` between).
 
-    Ready means: the first name server knows it. `listenPort`, the fast port and the HA port are free ones.
+    It is ready when the first name server knows it. It gets a free `listenPort`, fast port and HA port.
     """
 
     main_class = "org.apache.rocketmq.broker.BrokerStartup"
@@ -240,7 +240,7 @@ class ApacheBroker(ApacheServer):
 
     @property
     def fast_address(self) -> str:
-        """Where senders with the VIP channel go."""
+        """The address of the VIP channel, for sends."""
         return f"{LOOPBACK}:{self.port - 2}"
 
     @property
@@ -263,7 +263,7 @@ class ApacheBroker(ApacheServer):
         }
 
     async def is_ready(self) -> bool:
-        # Listening comes first: a name server may still know the broker that was killed a moment ago.
+        # The port first: the name server may still know a broker that was killed just before.
         if not await is_listening(self.address):
             return False
         if await has_broker(self.namesrv_address.split(";", maxsplit=1)[0], self.address):
@@ -273,16 +273,16 @@ class ApacheBroker(ApacheServer):
         return False
 
     async def _hurry_registration(self) -> None:
-        """Make it register again when its first registration was lost.
+        """Make the broker register again if its first registration was lost.
 
-        A 5.3.3 broker that starts to register before its connection to the name server stands (a matter of
-        milliseconds) sends nothing, and tries again 10 s later.
+        A 5.3.3 broker that registers before it is connected to the name server (a matter of milliseconds)
+        sends nothing, and retries 10 s later.
         """
         if self._listens_since is None:
             self._listens_since = time.monotonic()
         elif time.monotonic() - self._listens_since > _REGISTRATION_LOST_SECONDS:
             self._listens_since = None
-            with suppress(OSError, TimeoutError):  # on a busy machine: it is asked again
+            with suppress(OSError, TimeoutError):  # on a busy machine; asked again
                 await register_again(self.address)
 
 

@@ -12,7 +12,7 @@ from tests.support.toolchain import JavaProgram
 
 _SMALL_HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _READY_TEXT = "rocketmq-proxy startup successfully"
-# The defaults are meant for a machine that does nothing else.
+# The defaults are for a machine that runs nothing else.
 _FEW_THREADS = {
     "grpcWorkerLoopNum": 2,
     "grpcThreadPoolNums": 4,
@@ -35,7 +35,7 @@ _FEW_THREADS = {
 class ApacheProxy(ApacheServer):
     """The proxy in CLUSTER mode: its own process in front of the brokers of `namesrv_address`.
 
-    It needs at least one broker of the cluster, where it creates a topic for itself at the start.
+    It needs at least one broker of the cluster, in which it creates a topic of its own at the start.
     `settings` are further keys of `rmq-proxy.json`.
     """
 

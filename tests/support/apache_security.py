@@ -1,4 +1,4 @@
-"""Apache's servers with access control (ACL 2.0) and TLS: their settings, users, and what clients need."""
+"""Apache's servers with access control (ACL 2.0) and TLS: server settings, users and client settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmq_remoting.headers.access_control import CreateAclRequestHeader, CreateUs
 from tests.support.apache import SMALL_HEAP
 from tests.support.certificates import Certificate
 
-# May do everything.
+# The user with all rights.
 SUPER_USER: Final = Credentials("keeper", "keepers-secret")
 _AUTH: Final = "org.apache.rocketmq.auth"
 ACCESS_CONTROL: Final = {
@@ -27,7 +27,7 @@ ACCESS_CONTROL: Final = {
     "innerClientAuthenticationCredentials": json.dumps(
         {"accessKey": "inner", "secretKey": "inner-servers-secret"}
     ),
-    # Tests hurry a broker that is slow to register (probe.register_again), without keys.
+    # Without credentials, because probe.register_again has none.
     "authenticationWhitelist": "25",
     "authorizationEnabled": "true",
     "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
@@ -35,7 +35,7 @@ ACCESS_CONTROL: Final = {
 
 
 def with_tls(certificate: Certificate, folder: Path) -> Sequence[str]:
-    """JVM options of a server that speaks TLS with clients who want it, and has that certificate."""
+    """JVM options of a server with this certificate that offers TLS to clients."""
     file = folder / "tls.properties"
     file.write_text(
         "tls.test.mode.enable=false\n"
@@ -46,7 +46,7 @@ def with_tls(certificate: Certificate, folder: Path) -> Sequence[str]:
 
 
 async def create_user(namesrv: str, keys: Credentials) -> None:
-    """A user without any rights, on all brokers."""
+    """Create a user without any rights on all brokers."""
     user = {"username": keys.access_key, "password": keys.secret_key, "userType": "Normal"}
     await _tell_brokers(
         namesrv, RequestCode.AUTH_CREATE_USER, CreateUserRequestHeader(username=keys.access_key), user
@@ -54,7 +54,7 @@ async def create_user(namesrv: str, keys: Credentials) -> None:
 
 
 async def grant(namesrv: str, keys: Credentials, rights: dict[str, list[str]]) -> None:
-    """Give rights to a user who has none: actions by resource, as `{"Topic:orders": ["Pub"]}`."""
+    """Grant rights to a user without any: actions by resource, as `{"Topic:orders": ["Pub"]}`."""
     subject = f"User:{keys.access_key}"
     entries = [
         {"resource": resource, "actions": actions, "decision": "Allow"}

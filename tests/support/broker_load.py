@@ -15,36 +15,36 @@ from tests.support.raw_client import RawClient, raw_client
 from tests.support.waiting import until
 
 Queue = tuple[str, int]
-# Requests under way on each connection.
+# Pending requests of each connection.
 _WINDOW = 32
 _QUEUES_PER_TOPIC = 4
 _runs = itertools.count()
 
 
 class Acknowledged:
-    """What the broker has said about the messages that it took: body by queue and offset."""
+    """The messages that the broker has acknowledged: body by queue and offset."""
 
     def __init__(self) -> None:
         self._bodies: dict[tuple[Queue, int], bytes] = {}
         self._message_ids: dict[str, bytes] = {}
 
     def add(self, topic: str, header: SendMessageResponseHeader, body: bytes) -> None:
-        """Note one answer. AssertionError where two messages got the same place."""
+        """Add an acknowledged send. AssertionError if its place was another message's."""
         place = ((topic, header.queue_id), header.queue_offset)
-        assert place not in self._bodies, f"offset given twice: {place}"
-        assert header.msg_id not in self._message_ids, f"place in the log given twice: {header.msg_id}"
+        assert place not in self._bodies, f"offset used twice: {place}"
+        assert header.msg_id not in self._message_ids, f"log offset used twice: {header.msg_id}"
         self._bodies[place] = self._message_ids[header.msg_id] = body
 
     def __len__(self) -> int:
         return len(self._bodies)
 
     def check(self, stored: dict[Queue, list[MessageExt]]) -> None:
-        """Every acknowledged message is at its place; there are no gaps, and every body is there once."""
+        """Check that all acknowledged messages are at their places, without gaps and duplicates."""
         for queue, messages in stored.items():
             offsets = [message.queue_offset for message in messages]
-            assert offsets == list(range(len(messages))), f"gaps or doubles in {queue}"
+            assert offsets == list(range(len(messages))), f"gaps or duplicates in {queue}"
             bodies = [message.body for message in messages]
-            assert len(set(bodies)) == len(bodies), f"a message is twice in {queue}"
+            assert len(set(bodies)) == len(bodies), f"a message is stored twice in {queue}"
         for (queue, offset), body in self._bodies.items():
             assert offset < len(stored[queue]), f"lost: {queue} offset {offset} of {len(stored[queue])}"
             assert stored[queue][offset].body == body
@@ -53,9 +53,9 @@ class Acknowledged:
 
 
 class Load:
-    """Connections that send as fast as they are answered, until they are cut or the block ends.
+    """Connections that send at full speed until they are cut or the block ends.
 
-    With the `acknowledged` of an earlier load it goes on where that one ended.
+    With the `acknowledged` of an earlier load, the numbering continues after that load.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Load:
                 raise outcome
 
     async def until_acknowledged(self, count: int, timeout_seconds: float = 20.0) -> None:
-        """Wait until so many messages have been acknowledged."""
+        """Wait until `count` messages have been acknowledged."""
         await until(lambda: len(self.acknowledged) >= count, timeout_seconds)
 
     async def _send(self, connection: int) -> None:
@@ -116,7 +116,7 @@ class Load:
 
 
 async def read_all(port: int, queues: Iterable[Queue]) -> dict[Queue, list[MessageExt]]:
-    """All messages of some queues, each to its end."""
+    """Read all messages of some queues."""
     stored: dict[Queue, list[MessageExt]] = {}
     async with raw_client(port) as client:
         for topic, queue in queues:

@@ -1,4 +1,4 @@
-"""The requests that clients send to brokers, made in one line each."""
+"""Requests of clients to brokers, one call each."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def send_batch(
 
 
 def succeeded(answer: RemotingCommand) -> RemotingCommand:
-    """The answer itself; AssertionError with code and remark where the request was refused."""
+    """Return the answer; AssertionError with code and remark if the request was refused."""
     assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
     return answer
 
 
 def sent(answer: RemotingCommand) -> SendMessageResponseHeader:
-    """Where a message was stored; AssertionError with the remark where it was not."""
+    """Return where a message was stored; AssertionError with the remark if it was not."""
     return SendMessageResponseHeader.decode(succeeded(answer).ext_fields)
 
 
@@ -114,7 +114,7 @@ def pull(
     code: int = RequestCode.PULL_MESSAGE,
     serialization: Serialization = Serialization.BINARY,
 ) -> RemotingCommand:
-    """A pull; `subscription=None`: the one of the heartbeat; held for `suspend_ms` where nothing is there."""
+    """A pull, held for `suspend_ms` if there is no message; `subscription=None`: that of the heartbeat."""
     header = PullMessageRequestHeader(
         consumer_group=group,
         topic=topic,
@@ -137,12 +137,12 @@ def pull(
 
 
 def pulled(answer: RemotingCommand) -> list[MessageExt]:
-    """The messages of a pull that found some; AssertionError with the remark where it did not."""
+    """Return the messages that a pull found; AssertionError with the remark if it found none."""
     return decode_messages(succeeded(answer).body, check_crc=True)
 
 
 def offsets(answer: RemotingCommand) -> tuple[int, int, int]:
-    """Next, lowest and highest offset that a pull was told."""
+    """Return the next, the lowest and the highest offset of a pull's answer."""
     header = PullMessageResponseHeader.decode(answer.ext_fields)
     return header.next_begin_offset, header.min_offset, header.max_offset
 
@@ -180,7 +180,7 @@ def heartbeat(
 async def ask_among_notifications(
     client: RawClient, command: RemotingCommand
 ) -> tuple[RemotingCommand, list[RemotingCommand]]:
-    """Send a request; its answer, and the requests of the broker that came before it."""
+    """Send a request; return its answer, and the broker's own requests received before it."""
     client.send(command)
     notifications: list[RemotingCommand] = []
     while not (received := await client.receive()).is_response:
@@ -206,7 +206,7 @@ def create_topic(
 
 
 def request(code: int, body: bytes = b"", /, **fields: object) -> RemotingCommand:
-    """Any request; the fields by their names on the wire."""
+    """Any request; fields by their names on the wire."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()
     }

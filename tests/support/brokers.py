@@ -41,10 +41,10 @@ def broker_configuration(
         "maxIndexNum": 20_000,
         "metricsExporterType": "DISABLE",
         "readyWaitMillis": 200,
-        # A well filled laptop is no reason to refuse messages, or to delete them.
+        # The disk of a developer's machine may be nearly full.
         "diskSpaceWarningLevelRatio": 99,
         "diskSpaceCleanForciblyRatio": 99,
-        # Nor is one that is busy with other tests.
+        # The machine may be busy with other tests.
         "waitTimeMillsInSendQueue": 10_000,
         **keys,
     }
@@ -53,7 +53,7 @@ def broker_configuration(
 
 
 class RunningBroker:
-    """A broker that serves; its stop fails if one of its background tasks has failed meanwhile."""
+    """A running broker; `stop` fails if one of its background tasks has failed."""
 
     def __init__(self, configuration: Configuration[BrokerSettings]) -> None:
         self.configuration = configuration
@@ -74,7 +74,7 @@ class RunningBroker:
         return self.ready_text
 
     async def stop(self) -> None:
-        """Stop it gracefully; one that could not be built has nothing to stop."""
+        """Shut it down gracefully, if it could be built."""
         if self._built is not None:
             await self._built.stop()
         await self.supervisor.stop()
@@ -119,12 +119,12 @@ class RunningBroker:
 
     @property
     def held_pulls(self) -> HeldPulls:
-        """The pulls that wait for a message."""
+        """The held pulls."""
         return self.services.pulls.held_pulls
 
     @property
     def pops(self) -> PopService:
-        """POP."""
+        """The POP service."""
         return self.services.pops
 
     @property
@@ -134,12 +134,12 @@ class RunningBroker:
 
     @property
     def fast_port(self) -> int:
-        """The port that is for sends."""
+        """The fast port, for sends."""
         return self.broker.listeners.fast.port
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return f"{LOOPBACK}:{self.port}"
 
     @asynccontextmanager
@@ -157,7 +157,7 @@ class RunningBroker:
 async def running_broker(
     folder: Path, file: Path | None = None, /, **keys: object
 ) -> AsyncIterator[RunningBroker]:
-    """A broker with its files in `folder`, stopped in order at the end."""
+    """A running broker with its files in `folder`, shut down gracefully at the end."""
     broker = RunningBroker(broker_configuration(folder, file, **keys))
     try:
         await broker.start()

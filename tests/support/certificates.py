@@ -12,13 +12,13 @@ from tests.support.requirements import tool_or_skip
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A self-signed certificate and its key, PEM; who trusts `cert_file` trusts it."""
+    """A self-signed certificate and its key in PEM; `cert_file` is also its certificate authority."""
 
     cert_file: Path
     key_file: Path
 
     def server_context(self, client_ca: Path | None = None) -> ssl.SSLContext:
-        """For a server that has it; with `client_ca`, clients have to show a certificate of that."""
+        """A server's context; with `client_ca`, clients need a certificate of that authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.cert_file, self.key_file)
         if client_ca is not None:
@@ -30,7 +30,7 @@ class Certificate:
 def make_certificate(
     folder: Path, name: str, alternatives: str = "IP:127.0.0.1,IP:127.0.0.2", password: str | None = None
 ) -> Certificate:
-    """A certificate for these hosts (`DNS:…,IP:…`), its key encrypted where there is a password.
+    """A certificate for these hosts (`DNS:…,IP:…`), its key encrypted if a password is given.
 
     Skips the test, visibly, if `openssl` is missing; fails it in CI.
     """

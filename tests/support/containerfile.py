@@ -1,4 +1,4 @@
-"""Container files, read strictly: what docker and podman take, and no more of it than is used here."""
+"""Container files, parsed strictly: only the part of docker's and podman's syntax that is used here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE: Final = re.compile(r"([A-Z]+)\s+(\S.*)", re.DOTALL)
 
 
 class ContainerfileError(Exception):
-    """A line that docker or podman would refuse, or that has no place here."""
+    """A line that docker or podman would refuse, or that this project does not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Stage:
-    """What is between one FROM and the next."""
+    """The instructions between one FROM and the next."""
 
     image: str
     name: str | None
@@ -57,7 +57,7 @@ class Stage:
         return [each for each in self.instructions if each.keyword == keyword]
 
     def last(self, keyword: str) -> Instruction:
-        """The one that counts. Raises ContainerfileError where there is none."""
+        """The last instruction of a kind. Raises ContainerfileError if there is none."""
         if not (found := self.all(keyword)):
             raise ContainerfileError(f"stage {self.name or self.image} has no {keyword}")
         return found[-1]
@@ -66,7 +66,7 @@ class Stage:
         return [_copy(each) for each in self.all("COPY")]
 
     def environment(self) -> dict[str, str]:
-        """ENV's names and values, variables in the values as they are written."""
+        """The names and values of ENV, with variables not replaced."""
         words = [word for each in self.all("ENV") for word in shlex.split(each.text)]
         return dict(word.split("=", 1) for word in words)
 
@@ -124,7 +124,7 @@ def _stage(instruction: Instruction, before: list[Stage]) -> Stage:
         raise ContainerfileError(f"FROM {instruction.text}: FROM IMAGE or FROM IMAGE AS NAME")
     name = words[2] if len(words) == 3 else None
     if name is not None and name in {stage.name for stage in before}:
-        raise ContainerfileError(f"two stages are called {name}")
+        raise ContainerfileError(f"two stages have the name {name}")
     return Stage(words[0], name)
 
 
@@ -145,5 +145,5 @@ def _check_stages_copied_from(stages: list[Stage]) -> None:
     for stage in stages:
         for copy in stage.copies():
             if copy.stage is not None and copy.stage not in known:
-                raise ContainerfileError(f"COPY --from={copy.stage}: no stage before is called so")
+                raise ContainerfileError(f"COPY --from={copy.stage}: there is no stage of this name before")
         known.add(stage.name)

@@ -1,4 +1,4 @@
-"""A seam below the store: every call that flushes a file passes through a function of the test's.
+"""Interception below the store: each call that flushes a file is handed to a function of the test.
 
 Python code flushes with `os.fsync`, `os.fdatasync` and the `flush` of memory maps. Data written through a
 descriptor that was opened with O_SYNC counts as not flushed here, as does `os.sync`.
@@ -21,9 +21,9 @@ from unittest.mock import patch
 
 @dataclass(frozen=True, slots=True)
 class FlushCall:
-    """A file or a folder is to be brought to the disk: all of it, or a range of a map."""
+    """A request to flush a file, a folder or a range of a memory map."""
 
-    path: str  # as it was when the file was opened or mapped
+    path: str  # at the time when the file was opened or mapped
     inode: int
     is_folder: bool
     descriptor: int = -1  # -1 for a map

@@ -1,4 +1,4 @@
-"""Frames to feed to the protocol: Apache's own, and hand-made ones."""
+"""Frames for the protocol's tests: Apache's own, and hand-made ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.golden import json_lines
 
 @dataclass(frozen=True, slots=True)
 class GoldenFrame:
-    """A frame as Apache's encoder wrote it, and what Apache's decoder made of it."""
+    """A frame that Apache's encoder wrote, and Apache's decoding of it."""
 
     name: str
     is_binary: bool
@@ -76,7 +76,7 @@ def decode_one(frame: bytes) -> RemotingCommand:
 
 
 def decode_all(stream: bytes) -> list[RemotingCommand]:
-    """The commands of a whole stream."""
+    """The commands of a stream."""
     decoder = FrameDecoder()
     commands = decoder.feed(stream)
     assert decoder.failure is None
@@ -102,7 +102,7 @@ def binary_header(
     remark_length: int | None = None,
     ext_length: int | None = None,
 ) -> bytes:
-    """A binary header around any bytes; lengths that lie where they are given."""
+    """A binary header around any bytes; wrong lengths where given."""
     return b"".join(
         (
             struct.pack(">hbhiii", code, language, version, opaque, flag, _or(remark_length, len(remark))),

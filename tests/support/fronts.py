@@ -1,4 +1,4 @@
-"""A name server and a broker of ours in this process, and all that clients say to them passes a proxy."""
+"""A name server and a broker in this process, behind proxies that see all traffic of clients."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.namesrv import running_namesrv
 from tests.support.ports import LOOPBACK
 from tests.support.proxy import fault_proxy
 
-# Clients go where routes send them: to this address and the broker's port. All of 127.0.0.0/8 is this machine
-# on Linux only.
+# Clients connect to the address of the route: this one, with the broker's port. Only on Linux is all of
+# 127.0.0.0/8 this machine.
 FRONT_HOST: Final = "127.0.0.2"
 needs_fronts: Final = pytest.mark.skipif(
     sys.platform != "linux", reason=f"{FRONT_HOST} is an address of this machine on Linux only"
@@ -32,8 +32,9 @@ async def fronted_cluster(
     tls: ssl.SSLContext | None = None,
     on_command: Callable[[RemotingCommand], None] | None = None,
 ) -> AsyncIterator[str]:
-    """The name server's address for clients, who speak TLS where `tls` is given. `on_command` sees all that
-    they say.
+    """Yield the name server's address for clients, which use TLS if `tls` is given.
+
+    `on_command` gets each command of a client.
     """
     async with (
         running_namesrv(folder) as namesrv,

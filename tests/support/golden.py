@@ -15,7 +15,7 @@ def json_file(name: str) -> Any:
 
 
 def json_lines(name: str, kind: str | None = None) -> list[dict[str, Any]]:
-    """The rows of `tests/data/<name>`; with `kind`, those whose 'kind' it is."""
+    """The rows of `tests/data/<name>`; with `kind`, only the rows of that kind."""
     lines = (DATA / name).read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines if line]
     if kind is None:

@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.golden import DATA, json_lines
 
 NAMES = ("clean", "killed", "damaged")
-# What they were written with, as settings of a broker.
+# The settings of the broker that wrote them.
 SETTINGS = {
     "mappedFileSizeCommitLog": "1048576",
     "mappedFileSizeConsumeQueue": "6000",
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """Unpack a directory into `folder`; the store's path. The timer wheel (38 MB of zeros) comes sparse."""
+    """Unpack a directory into `folder`; return the store's path. The timer wheel (38 MB) is sparse."""
     with tarfile.open(DATA / "store" / f"{name}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder / "store"
@@ -34,7 +34,7 @@ def unpack(name: str, folder: Path) -> Path:
 
 @cache
 def manifest(name: str) -> list[dict[str, Any]]:
-    """What the directory holds once it has been opened, in physical order."""
+    """The messages of the directory after it was opened, in physical order."""
     if name == "damaged":
         return manifest("killed")[:-1]
     with lzma.open(DATA / "store" / f"{name}.manifest.jsonl.xz", "rt", encoding="utf-8") as lines:
@@ -43,5 +43,5 @@ def manifest(name: str) -> list[dict[str, Any]]:
 
 @cache
 def look_ups(name: str) -> list[dict[str, Any]]:
-    """Keys and where Apache's index finds them: topic, key, phyOffsets; some with begin, end and max."""
+    """Look-ups in Apache's index: topic, key, phyOffsets; some with begin, end and max."""
     return json_lines(f"store/{name}.index_lookups.jsonl")

@@ -1,4 +1,4 @@
-"""Command lines of Java programs over Apache RocketMQ that leave nothing outside a given folder."""
+"""Command lines of Java programs with Apache RocketMQ's classes that write only below a given folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.support.toolchain import JavaProgram
 
-# Netty and the store of Apache RocketMQ 5.3.3 reach into these; Java 9 and later have to be told.
+# Netty and the store of Apache RocketMQ 5.3.3 use these packages; Java 9 and later need to be told.
 _OPENED_MODULES = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
 )
-# For programs of a second or two: the start is what costs.
+# For programs that run a second or two: the start costs most.
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m")
 
 

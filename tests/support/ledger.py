@@ -1,11 +1,11 @@
-"""What a broker has said about messages, kept outside of it: the judge of every crash and fault test.
+"""A ledger of a broker's answers to sends, kept outside the broker: the oracle of crash and fault tests.
 
-    sent ──► acknowledged   SEND_OK: it is at its place for good
-        ├──► refused        an error that says that nothing was stored: it never shows up
-        └──► undecided      no answer, or one like FLUSH_DISK_TIMEOUT: it may be there, or not
+    sent ──► acknowledged   SEND_OK: the message stays at its place
+        ├──► refused        an error that says that nothing was stored: the message never appears
+        └──► undecided      no answer, or one like FLUSH_DISK_TIMEOUT: the message may be stored or not
 
-The first look after a fault decides what was undecided: what is there has been seen, and stays; what is not
-there never comes.
+The first check after a fault decides undecided messages: found ones must stay, the others must not appear
+later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HASH_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check found, in messages."""
+    """Numbers of messages that a check found."""
 
     stored: int
     acknowledged: int
@@ -39,7 +39,7 @@ class Verdict:
 
 
 class Ledger:
-    """Messages by the hash of their body, which has to be different for each."""
+    """Messages by the hash of their body; each body has to be different."""
 
     def __init__(self) -> None:
         self._at: dict[Place, bytes] = {}
@@ -51,38 +51,38 @@ class Ledger:
         self.refused_count = 0
         self.unknown_count = 0
 
-    # --- what clients are told ---
+    # --- answers to clients ---
 
     def sending(self, bodies: Iterable[bytes]) -> None:
-        """Messages are about to be sent."""
+        """Note messages before they are sent."""
         self._undecided.update(map(_hash, bodies))
 
     def acknowledged(
         self, queue: Queue, first_offset: int, ids: Sequence[str], bodies: Sequence[bytes]
     ) -> None:
-        """A send was answered SEND_OK. AssertionError where the place was another message's."""
+        """Note a send answered SEND_OK. AssertionError if its place was another message's."""
         assert len(ids) == len(bodies), f"{len(bodies)} messages got {len(ids)} ids"
         for index, (message_id, body) in enumerate(zip(ids, bodies, strict=True)):
             place, digest = (queue, first_offset + index), _hash(body)
-            assert place not in self._at, f"a queue offset was given twice: {place}"
+            assert place not in self._at, f"queue offset used twice: {place}"
             self._undecided.remove(digest)
             self._at[place] = digest
             self._ids[place] = message_id
         self.acknowledged_count += len(bodies)
 
     def refused(self, bodies: Iterable[bytes]) -> None:
-        """A send was answered with an error that says that nothing was stored."""
+        """Note a send answered with an error that says that nothing was stored."""
         for digest in map(_hash, bodies):
             self._undecided.remove(digest)
             self._never.add(digest)
             self.refused_count += 1
 
     def unknown(self, bodies: Sequence[bytes]) -> None:
-        """A send was answered with an error that leaves it open whether the message is stored."""
+        """Note a send answered with an error after which the message may be stored or not."""
         self.unknown_count += len(bodies)
 
     def saw(self, message: MessageExt) -> None:
-        """A consumer got a message. AssertionError where another one was seen at its place."""
+        """Note a message that a consumer received. AssertionError if another was seen at its place."""
         place, digest = ((message.topic, message.queue_id), message.queue_offset), _hash(message.body)
         before = self._seen.setdefault(place, digest)
         assert before == digest, f"consumers saw two messages at {place}"
@@ -90,37 +90,37 @@ class Ledger:
 
     @property
     def seen_count(self) -> int:
-        """How many messages consumers have seen."""
+        """Number of messages that consumers have seen."""
         return len(self._seen)
 
-    # --- what is there ---
+    # --- stored messages ---
 
     def check(self, stored: Mapping[Queue, Sequence[MessageExt]]) -> Verdict:
-        """All that was acknowledged or seen is at its place, and nothing else but what was undecided.
+        """Check that acknowledged and seen messages are at their places, besides undecided ones alone.
 
-        `stored`: every message of every queue, in order; what cleaning removed from a queue's beginning may
-        be missing. AssertionError names the first thing that is wrong.
+        `stored`: all messages of all queues, in order; cleaning may have removed a queue's first messages.
+        AssertionError names the first violation.
         """
         found: dict[Place, bytes] = {}
         begins: dict[Queue, int] = {}
         for queue, messages in stored.items():
             begins[queue] = begin = messages[0].queue_offset if messages else 0
             offsets = [message.queue_offset for message in messages]
-            assert offsets == list(range(begin, begin + len(messages))), f"gaps or doubles in {queue}"
+            assert offsets == list(range(begin, begin + len(messages))), f"gaps or duplicates in {queue}"
             for message in messages:
                 found[queue, message.queue_offset] = _hash(message.body)
         assert len(set(found.values())) == len(found), "a message is stored twice"
         self._check_kept(found, begins, stored)
         extra = {place: digest for place, digest in found.items() if place not in self._at}
         for place, digest in extra.items():
-            assert digest not in self._never, f"at {place} is a message that was refused, or was gone before"
-            assert digest in self._undecided, f"at {place} is what nobody sent, or what belongs elsewhere"
-        return self._settle(extra, len(found))
+            assert digest not in self._never, f"the message at {place} was refused, or was gone before"
+            assert digest in self._undecided, f"the message at {place} was never sent, or belongs elsewhere"
+        return self._decide_undecided(extra, len(found))
 
     def forget_lost(self, stored: Mapping[Queue, Sequence[MessageExt]]) -> int:
-        """Strike off what stood behind the ends of the queues; how many were acknowledged.
+        """Drop the messages behind the ends of the queues; return how many of them were acknowledged.
 
-        For what may lose its newest messages: a power cut under asynchronous flush.
+        For faults that may take the newest messages: a power cut under asynchronous flush.
         """
         ends = {queue: messages[-1].queue_offset + 1 if messages else 0 for queue, messages in stored.items()}
         lost = [place for place in self._at if place[1] >= ends[place[0]]]
@@ -132,7 +132,7 @@ class Ledger:
         return len(lost)
 
     def forget_cleaned(self, begins: Mapping[Queue, int]) -> None:
-        """Strike off what stood before the beginnings of the queues, and may be gone."""
+        """Drop the messages before the beginnings of the queues, which may be deleted."""
         for places in (self._at, self._ids, self._seen):
             for place in [place for place in places if place[1] < begins[place[0]]]:
                 del places[place]
@@ -153,9 +153,9 @@ class Ledger:
         for (queue, offset), message_id in self._ids.items():
             if offset >= begins[queue]:
                 found_id = stored[queue][offset - begins[queue]].offset_msg_id
-                assert found_id == message_id, f"{queue} offset {offset} stands elsewhere in the log"
+                assert found_id == message_id, f"{queue} offset {offset} is elsewhere in the log"
 
-    def _settle(self, extra: Mapping[Place, bytes], stored: int) -> Verdict:
+    def _decide_undecided(self, extra: Mapping[Place, bytes], stored: int) -> Verdict:
         self._at.update(extra)
         self._undecided.difference_update(extra.values())
         gone = len(self._undecided)

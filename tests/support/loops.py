@@ -10,22 +10,22 @@ from typing import Any, Final
 
 import uvloop
 
-# How long a virtual loop lets real sockets speak before it moves its clock: loopback answers far sooner.
+# How long a virtual loop waits for real sockets before it advances its clock; loopback needs far less.
 _SOCKET_GRACE_SECONDS: Final = 0.005
 
 
 class DebugLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop in debug mode, whatever the runner wishes."""
+    """asyncio's loop, always in debug mode."""
 
     def set_debug(self, enabled: bool) -> None:
         super().set_debug(True)
 
 
 class UvLoop(uvloop.Loop):
-    """uvloop's own, which closes with whatever a test left open.
+    """uvloop's loop, which can be closed although a test left transports open.
 
-    Where warnings are errors, uvloop's warning of an open transport is raised in the middle of its closing,
-    which then never ends: such warnings are handled like the loop's other errors instead.
+    Warnings are errors in tests. uvloop's warning of an open transport would be raised during the loop's
+    close, which then never ends, so these warnings go to the loop's error handler instead.
     """
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class UvLoop(uvloop.Loop):
 
 
 class VirtualTimeLoop(DebugLoop):
-    """A loop that never waits: where nothing is ready, its clock jumps to the next timer.
+    """A loop that never waits: when nothing is ready, its clock jumps to the next timer.
 
     Meant for code without threads and with little or no real I/O.
     """
@@ -67,7 +67,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             return events
         if timeout is None:
             return super().select(None)
-        # The loop's own wake-up pipe is always registered.
+        # The loop's wake-up pipe is always registered.
         events = super().select(_SOCKET_GRACE_SECONDS) if len(self.get_map()) > 1 else []
         if not events:
             self._loop.jump(timeout)
@@ -82,7 +82,7 @@ LOOPS: Final[dict[str, Callable[[], asyncio.AbstractEventLoop]]] = {
 
 
 def new_loop(name: str, errors: list[dict[str, Any]]) -> asyncio.AbstractEventLoop:
-    """A loop of LOOPS; what nobody handles in it (failed callbacks, lost tasks) goes to `errors`."""
+    """Return a loop of LOOPS; its unhandled errors (failed callbacks, lost tasks) go to `errors`."""
     loop = LOOPS[name]()
     loop.set_exception_handler(lambda _, context: errors.append(context))
     return loop

@@ -33,7 +33,7 @@ def namesrv_configuration(
 async def running_namesrv(
     folder: Path, *, clock: Callable[[], float] = time.monotonic, **keys: Any
 ) -> AsyncIterator[Namesrv]:
-    """A name server that serves; its address is `.address`."""
+    """A running name server; its address is `.address`."""
     namesrv = Namesrv(namesrv_configuration(folder, **keys), clock=clock)
     try:
         await namesrv.start()

@@ -1,4 +1,4 @@
-"""What the foreign programs print: one JSON object a line, read here."""
+"""Parsing of the output of foreign programs: one JSON object a line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXIT_BAD_COMMAND = 2
 
 
 class ForeignProgramFailed(Exception):
-    """The program itself went wrong (no result line, bad command line): its output is in the text."""
+    """The program itself failed (no result line, bad command line); the text holds its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def messages(self) -> list[Event]:
-        """What a consumer received, in the order of arrival."""
+        """The messages that a consumer received, in order of arrival."""
         return [event for event in self.events if event["event"] == "message"]
 
     @property
@@ -48,14 +48,14 @@ class Outcome:
 
     @property
     def error(self) -> Event | None:
-        """The first error: class, code, remark, message, causes. None when there was none."""
+        """The first error: class, code, remark, message, causes. None if there was none."""
         if "error" in self.result:
             return dict(self.result["error"])
         errors = self.result.get("errors") or [None]
         return None if errors[0] is None else dict(errors[0])
 
     def check(self) -> Outcome:
-        """Itself, when `ok`; AssertionError with everything that was printed otherwise."""
+        """Return the outcome if `ok`; otherwise AssertionError with all output."""
         assert self.ok, self.details
         return self
 
@@ -68,18 +68,18 @@ def parse_events(stdout: str) -> tuple[Event, ...]:
 
 
 def outcome_of(finished: Finished) -> Outcome:
-    """The outcome of a process that ended; ForeignProgramFailed when it wrote no result."""
+    """The outcome of a process that ended; ForeignProgramFailed if it wrote no result."""
     try:
         events = parse_events(finished.stdout)
     except ValueError as error:
-        raise ForeignProgramFailed(f"a line is no JSON ({error}): {finished}") from error
+        raise ForeignProgramFailed(f"a line is not JSON ({error}): {finished}") from error
     if finished.exit_code != 0 or not events or events[-1]["event"] != "result":
         raise ForeignProgramFailed(str(finished))
     return Outcome(events=events, details=str(finished))
 
 
 def outcome_in_shell(events: Sequence[Event], command: Sequence[str]) -> Outcome:
-    """The outcome of one command in a shell; ForeignProgramFailed when the command made no sense."""
+    """The outcome of one command in a shell; ForeignProgramFailed if the command was invalid."""
     details = "\n".join([" ".join(command), *(json.dumps(event) for event in events)])
     if "usage" in events[-1]:
         raise ForeignProgramFailed(details)

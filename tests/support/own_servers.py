@@ -1,4 +1,4 @@
-"""Our own name server and broker as processes: async context managers of the same shape as Apache's."""
+"""This project's name server and broker as processes: async context managers like those of `apache`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.processes import ServerProcess, Usage
 
 _BIN = Path(sys.executable).parent
 _READY_POLL_SECONDS = 0.01
-# A well filled laptop is no reason to refuse messages, nor is a machine that is busy with other tests.
+# The disk of a developer's machine may be nearly full, and the machine busy with other tests.
 _ANY_MACHINE = {
     "diskSpaceWarningLevelRatio": "99",
     "diskSpaceCleanForciblyRatio": "98",
@@ -40,7 +40,7 @@ class _OwnServer:
 
     @property
     def log_path(self) -> Path:
-        """What it writes to stdout and stderr."""
+        """The file with its stdout and stderr."""
         return self.home / f"{self.name}.out"
 
     @property
@@ -55,16 +55,16 @@ class _OwnServer:
         return self.process.usage()
 
     def logged_errors(self) -> list[str]:
-        """The lines of its log that tell of something gone wrong in it, of all starts so far."""
+        """The error lines and tracebacks in its log, of all starts so far."""
         lines = self.log_path.read_text(errors="replace").splitlines()
         return [line for line in lines if '"level":"error"' in line or line.startswith("Traceback")]
 
     def configuration(self) -> Mapping[str, str]:
-        """The keys and values that it is started with."""
+        """Its settings: keys and values."""
         raise NotImplementedError
 
     async def start(self, ready_timeout_s: float = 20) -> str:
-        """Start it, also again after stop() or kill() on the same files; its ready line."""
+        """Start it, also after stop() or kill() on the same files; return its ready line."""
         self.home.mkdir(parents=True, exist_ok=True)
         seen = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._process = ServerProcess(self._command(), log_path=self.log_path)
@@ -90,7 +90,7 @@ class _OwnServer:
         return next((line for line in written.splitlines() if line.startswith("ready ")), None)
 
     async def stop(self, timeout_s: float = 30) -> None:
-        """SIGTERM and wait; AssertionError when it does not end cleanly."""
+        """Shut it down gracefully (SIGTERM) and wait; AssertionError if its exit code is not 0."""
         code = await self.process.stop(timeout_s)
         assert code == 0, f"the {self.name} ended with {code}: {self.process.log_tail()}"
 
@@ -142,7 +142,7 @@ class OwnNamesrv(_OwnServer):
 
 
 class OwnBroker(_OwnServer):
-    """`rmq-broker`, registered with `namesrv_address` (ours or Apache's; several with `;` between)."""
+    """`rmq-broker`, registered with `namesrv_address` (several with `;` between)."""
 
     name = "broker"
 

@@ -1,4 +1,4 @@
-"""A connection without a network: what is fed to it, and what the other side gets to read."""
+"""A connection without a network, and its far end."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Peer:
         self.transport = FakeTransport(self.connection, taking=taking)
 
     def send(self, *commands: RemotingCommand) -> None:
-        """Everything arrives in one read."""
+        """Let the commands arrive in one read."""
         self.send_bytes(b"".join(map(encode_frame, commands)))
 
     def send_bytes(self, data: bytes) -> None:
-        """Any bytes arrive in one read."""
+        """Let these bytes arrive in one read."""
         self.connection.data_received(data)
 
     @property
     def received(self) -> list[RemotingCommand]:
-        """All that was written to this side so far."""
+        """The commands written to this side so far."""
         return decode_all(b"".join(self.transport.writes))
 
     @property

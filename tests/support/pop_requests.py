@@ -1,4 +1,4 @@
-"""The requests of POP consumers, made in one line each."""
+"""Requests of POP consumers, one call each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pop(
     order: bool = False,
     attempt_id: str | None = None,
 ) -> RemotingCommand:
-    """A pop; held for `poll_ms` where nothing is there."""
+    """A pop, held for `poll_ms` if there is no message."""
     header = PopMessageRequestHeader(
         topic=topic,
         consumer_group=group,
@@ -63,7 +63,7 @@ def pop(
 
 @dataclass(slots=True)
 class Popped:
-    """A message with what it is acknowledged with; `topic` is the queue's own."""
+    """A popped message with the fields of its receipt; `topic` is the queue's own."""
 
     message: MessageExt
     topic: str
@@ -77,7 +77,7 @@ class Popped:
 
 
 def popped(answer: RemotingCommand) -> list[Popped]:
-    """What a pop found, put together as Apache's client does; AssertionError where it found nothing."""
+    """Return the messages of a pop with their receipts, as Apache's client does. AssertionError without any."""
     header = PopMessageResponseHeader.decode(succeeded(answer).ext_fields)
     starts = {}
     for item in (header.start_offset_info or "").split(";"):
@@ -120,7 +120,7 @@ def ack(
     queue_id: int | None = None,
     receipt: str | Receipt | None = None,
 ) -> RemotingCommand:
-    """An acknowledgement, as it should be or otherwise."""
+    """An acknowledgement; the options replace its fields."""
     header = AckMessageRequestHeader(
         topic=topic or _real_topic(item, group),
         consumer_group=group,
@@ -152,7 +152,7 @@ def ack_batch(items: list[Popped], group: str = "CG") -> RemotingCommand:
 def hide(
     item: Popped, invisible_ms: int, group: str = "CG", *, receipt: str | Receipt | None = None
 ) -> RemotingCommand:
-    """Have a message come back at another time."""
+    """A change of the invisible time of a message."""
     header = ChangeInvisibleTimeRequestHeader(
         topic=_real_topic(item, group),
         consumer_group=group,
@@ -165,7 +165,7 @@ def hide(
 
 
 def hidden(item: Popped, answer: RemotingCommand) -> Popped:
-    """The message with its new receipt."""
+    """Return the message with its new receipt."""
     header = ChangeInvisibleTimeResponseHeader.decode(succeeded(answer).ext_fields)
     old = item.receipt
     new = Receipt(
@@ -190,7 +190,7 @@ def notify(
     born_ms: int = 0,
     order: bool = False,
 ) -> RemotingCommand:
-    """Ask whether there is something to pop."""
+    """Ask whether there are messages to pop."""
     header = NotificationRequestHeader(
         topic=topic,
         consumer_group=group,
@@ -203,7 +203,7 @@ def notify(
 
 
 def peek(topic: str, group: str = "CG", *, queue_id: int = -1, count: int = 32) -> RemotingCommand:
-    """Ask what a pop would give."""
+    """Ask for the messages that a pop would return."""
     header = PeekMessageRequestHeader(
         topic=topic, consumer_group=group, queue_id=queue_id, max_msg_nums=count
     )
@@ -211,19 +211,19 @@ def peek(topic: str, group: str = "CG", *, queue_id: int = -1, count: int = 32) 
 
 
 def set_mode(topic: str, group: str, mode: MessageRequestMode) -> RemotingCommand:
-    """Have a group pop a topic or pull it, as `mqadmin setConsumeMode` does."""
+    """Set whether a group pops or pulls a topic, as `mqadmin setConsumeMode` does."""
     body = SetMessageRequestModeRequestBody(consumer_group=group, topic=topic, mode=mode)
     return RemotingCommand.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
 
 
 def polling_info(topic: str, group: str = "CG", *, queue_id: int = -1) -> RemotingCommand:
-    """Ask how many pops wait."""
+    """Ask for the number of held pops."""
     header = PollingInfoRequestHeader(topic=topic, consumer_group=group, queue_id=queue_id)
     return RemotingCommand.request(RequestCode.POLLING_INFO, header.encode())
 
 
 def polling_count(answer: RemotingCommand) -> int:
-    """How many pops wait."""
+    """Return the number of held pops."""
     return PollingInfoResponseHeader.decode(succeeded(answer).ext_fields).polling_num
 
 

@@ -7,14 +7,14 @@ import socket
 from contextlib import ExitStack
 
 LOOPBACK = "127.0.0.1"
-# Below the range that kernels hand out to outgoing connections (32768 on Linux), so that a port which is free
-# now is not taken by somebody's client connection before the server that it is meant for listens.
+# Below the range of outgoing connections (32768 on Linux): no client connection may take a free port before
+# its server listens.
 _PORTS = range(20_000, 32_000)
 _ATTEMPTS = 200
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """Return a free port."""
     return _free_base((0,))
 
 
@@ -35,7 +35,7 @@ def _all_free(ports: list[int]) -> bool:
     with ExitStack() as stack:
         for port in ports:
             probe = stack.enter_context(socket.socket())
-            # As servers do: a port whose last connections are in TIME_WAIT is free.
+            # As servers do, because a port with connections in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((LOOPBACK, port))

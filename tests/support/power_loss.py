@@ -1,15 +1,15 @@
 """Power cuts: a memory of flushed data, and the directory that a power cut leaves.
 
-A `SyncedMemory` keeps, beside a directory, what each fsync, fdatasync and msync covered: ranges of files, and
-the names in folders. It outlives a SIGKILL of the process that it watches. `cut_power` then makes a directory
-of it: of everything that was not flushed (pages, sizes, names, removals) a share is there by chance, the rest
-is as it was at its last flush. A file without a flush is empty or missing, a mapped page without one is zero.
+A `SyncedMemory` keeps, beside a directory, the data that each fsync, fdatasync and msync covered: ranges of
+files, and the names in folders. It outlives a SIGKILL of the process that it watches. `cut_power` then makes
+a directory of it: a random share of the unflushed changes (pages, sizes, names, removals) is on the disk, the
+rest is as at its last flush. A file without a flush is empty or missing, a mapped page without one is zero.
 
 A page that was written several times since its flush has any of its contents by chance, if the memory gets
 the writes (`written`). A disk writes a page in sectors of 512 bytes: a page may be torn between two contents.
 
-Names and sizes are kept in order, as by a file system with a journal (ext4, XFS): where a file named by its
-offset is there, so are those before it, at their full size; a folder's flush covers the sizes of its files,
+Names and sizes are kept in order, as by a file system with a journal (ext4, XFS): if a file named by its
+offset exists, so do those before it, at their full size; a folder's flush covers the sizes of its files,
 and a file's flush its name. With `strict_names` names wait for their folder's flush, as POSIX has it.
 """
 
@@ -66,11 +66,11 @@ class SyncedMemory:
             self._take_all(self._root)
 
     def close(self) -> None:
-        """Let the descriptor go; the memory stays."""
+        """Close the descriptor; the memory stays."""
         os.close(self._journal)
 
     def flushed(self, call: FlushCall) -> None:
-        """Note one flush: what the file holds now is on the disk when the call returns."""
+        """Note one flush: the present content of the file is on the disk when the call returns."""
         if call.is_folder:
             self._note_names(Path(call.path))
         elif self._is_inside(Path(call.path)) and call.inode not in self._lost:
@@ -98,17 +98,17 @@ class SyncedMemory:
             self._note_earlier(call.inode, b"".join(notes))
 
     def lost(self, call: FlushCall) -> None:
-        """A flush failed: nothing of this file gets to the disk from now on, whatever later flushes say."""
+        """Note a failed flush: from now on nothing of this file reaches the disk, also by later flushes."""
         self._lost.add(call.inode)
 
     def pin(self, descriptor: int) -> None:
-        """Keep a file as long as this memory: its number in the file system is nobody else's then."""
+        """Keep a file as long as this memory, so that its inode number is not reused."""
         if not self._is_inside(Path(os.readlink(f"/proc/self/fd/{descriptor}"))):  # noqa: PTH115
             return
         pin = self._pins / str(os.fstat(descriptor).st_ino)
         if pin.exists():
             return
-        # Only where a folder's descriptor is given does this system call follow links.
+        # This system call follows links only if it gets a folder's descriptor.
         anywhere = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
         try:
             with contextlib.suppress(FileExistsError, FileNotFoundError):
@@ -213,7 +213,7 @@ class _Cut:
         self._flushed = _flushed_names(memory / "names")
 
     def folder(self, current: Path | None, to: Path, relative: str) -> None:
-        """One folder; `current` is it as it was when the power went, if it was there at all."""
+        """One folder; `current` is its state at the power cut, if it existed."""
         to.mkdir(parents=True)
         flushed = self._flushed.get(relative, {})
         newest = _names_of(current)
@@ -229,7 +229,7 @@ class _Cut:
             if is_folder:
                 self.folder(path, to / name, name if relative == "." else f"{relative}/{name}")
             else:
-                # Of files that are made one after the other, at their full size, the last alone may lack it.
+                # Of files that are created one after the other at full size, only the last may be shorter.
                 size_kept = following is not None and name.isdecimal()
                 (to / name).write_bytes(self._content_of(inode, path, size_kept or self._keeps()))
 

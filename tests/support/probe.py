@@ -1,4 +1,4 @@
-"""Questions to servers in bytes: independent of every client and of our own protocol code."""
+"""Requests to servers as bytes: independent of every client and of this project's protocol code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS = 2.0
 async def cluster_info(namesrv_address: str) -> str:
     """The body of GET_BROKER_CLUSTER_INFO as text (Apache's is no standard JSON: map keys are bare numbers).
 
-    OSError or TimeoutError when nobody answers at `namesrv_address` ("host:port").
+    OSError or TimeoutError if there is no answer at `namesrv_address` ("host:port").
     """
     return (await _ask(namesrv_address, _GET_BROKER_CLUSTER_INFO)).decode()
 
@@ -40,7 +40,7 @@ async def is_listening(address: str) -> bool:
 
 
 async def register_again(broker_address: str) -> None:
-    """Set the permission that Apache's broker has anyway: that makes it tell its name servers at once."""
+    """Set the permission that Apache's broker has anyway, which makes it register at once."""
     await _ask(broker_address, _UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
 
 
@@ -76,4 +76,4 @@ async def _read(reader: asyncio.StreamReader, size: int) -> bytes:
     try:
         return await reader.readexactly(size)
     except asyncio.IncompleteReadError as error:
-        raise ConnectionError("the connection was closed in the middle of an answer") from error
+        raise ConnectionError("the connection was closed during an answer") from error

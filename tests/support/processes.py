@@ -1,4 +1,4 @@
-"""Processes that tests and benchmarks run: time limits, no group that outlives its test, usage."""
+"""Processes of tests and benchmarks: time limits, resource usage, and no process that outlives its test."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has used so far (Linux: read from /proc).
+    """Resources that a process has used so far (Linux: read from /proc).
 
-    `cpu_seconds` is user and system time of all threads; `rss_bytes` counts mapped files too, as a broker's
-    commit log, `anonymous_bytes` is the part without them.
+    `cpu_seconds` is user and system time of all threads; `rss_bytes` counts mapped files such as a
+    broker's commit log, `anonymous_bytes` does not.
     """
 
     cpu_seconds: float
@@ -31,8 +31,8 @@ class Usage:
 
     @classmethod
     def of(cls, pid: int) -> Usage:
-        """Read the usage of process `pid`; OSError when there is no such process."""
-        # The command name in parentheses may hold anything; what follows its last ')' starts with field 3.
+        """Read the usage of process `pid`; OSError if there is none."""
+        # The command name in parentheses may hold anything; after its last ')' comes field 3.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         user_ticks, system_ticks = int(fields[11]), int(fields[12])
         status = dict(
@@ -73,9 +73,9 @@ async def run_command(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Finished:
-    """Run a command to its end; TimeoutError, with what it wrote, when that takes longer than `timeout_s`.
+    """Run a command to its end; TimeoutError, with its output, after `timeout_s`.
 
-    When it is given up (a timeout, a cancellation), its whole process group is killed.
+    After a time-out or a cancellation its process group is killed.
     """
     started = time.monotonic()
     process = await asyncio.create_subprocess_exec(
@@ -107,13 +107,13 @@ async def run_command(
 
 
 def kill_group(leader_pid: int) -> None:
-    """SIGKILL to the process group of a leader that was not waited for yet: its id can be nobody else's."""
+    """SIGKILL the process group of a leader that was not waited for yet, so that its id is still its own."""
     with suppress(ProcessLookupError):
         os.killpg(leader_pid, signal.SIGKILL)
 
 
 class ServerProcess:
-    """A process that runs until it is told to stop, its output in a file. Not bound to one event loop."""
+    """A process that runs until it is stopped, its output in a file. Not bound to an event loop."""
 
     def __init__(
         self, command: Sequence[str], *, log_path: Path, environment: Mapping[str, str] | None = None
@@ -143,11 +143,11 @@ class ServerProcess:
         return Usage.of(self.pid)
 
     def log_tail(self) -> str:
-        """The last lines that it wrote to stdout and stderr."""
+        """The last lines of its output."""
         return self.log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
 
     async def wait(self, timeout_s: float) -> int:
-        """Wait for its end and return the exit code; TimeoutError when it goes on for `timeout_s`."""
+        """Wait for its end and return the exit code. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while (code := self._process.poll()) is None:
             if time.monotonic() > deadline:
@@ -156,7 +156,7 @@ class ServerProcess:
         return code
 
     async def stop(self, timeout_s: float = 30) -> int:
-        """SIGTERM, then wait; SIGKILL to the group, and TimeoutError, when it does not go."""
+        """Send SIGTERM, and wait; after the time-out kill the group and raise TimeoutError."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -165,7 +165,7 @@ class ServerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to its process group; returns when it is gone."""
+        """SIGKILL its process group, and wait for its end."""
         if self._process.poll() is None:
             kill_group(self.pid)
             self._process.wait()

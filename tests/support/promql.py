@@ -1,4 +1,4 @@
-"""Which metrics, and which labels of them, an expression of Prometheus asks for."""
+"""The metrics and labels that a Prometheus expression uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GROUPING: Final = re.compile(r"\bby \(([^)]*)\)")
 
 
 def metrics_asked_for(expression: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each name of ours in it, with the labels that its matchers name."""
+    """Each of this project's metrics in it, with the labels that its matchers name."""
     for found in _METRIC.finditer(_without_texts_of_labels(expression)):
         yield found[1], frozenset(_MATCHER.findall(found[2] or ""))
 
@@ -26,5 +26,5 @@ def labels_grouped_by(expression: str) -> frozenset[str]:
 
 
 def _without_texts_of_labels(expression: str) -> str:
-    """Values of labels may look like names, or hold braces."""
+    """Remove the label values, which may look like names or hold braces."""
     return _TEXT.sub('""', expression)

@@ -1,4 +1,4 @@
-"""A TCP proxy that makes the network bad: it stalls, cuts, and swallows. TLS can end in it."""
+"""A TCP proxy that injects network faults: it stalls and cuts connections, and drops data. It may end TLS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_BYTES: Final = 65_536
 
 
 class FaultProxy:
-    """Stands between a client and a server. Every connection through it shares the fault that is set."""
+    """A proxy between clients and a server. All of its connections share the current fault."""
 
     def __init__(
         self,
@@ -28,15 +28,15 @@ class FaultProxy:
         tls: ssl.SSLContext | None = None,
         on_command: Callable[[RemotingCommand], None] | None = None,
     ) -> None:
-        """`tls`: clients speak TLS, the server does not. `on_command` sees all that clients say."""
+        """`tls`: clients use TLS, the server does not. `on_command` gets each command of a client."""
         self.port = listen_port
         self._listen_host = listen_host
         self._tls = tls
         self._on_command = on_command
         self.accepted = 0
-        # How many more bytes of the server's answers pass before their connection is cut; None: all pass.
+        # Number of bytes from the server that still pass before their connection is cut; None: no limit.
         self.cut_after_bytes: int | None = None
-        # The same of what clients say.
+        # The same for bytes from clients.
         self.cut_requests_after_bytes: int | None = None
         self._target = host, port
         self._server: asyncio.Server | None = None
@@ -47,20 +47,20 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        """What clients connect to."""
+        """The address for clients."""
         return f"{self._listen_host}:{self.port}"
 
     @property
     def open_connections(self) -> int:
-        """How many clients are connected through it."""
+        """Number of connected clients."""
         return len(self._writers) // 2
 
     def stall(self) -> None:
-        """Nothing passes any more, in either direction; connections stay open."""
+        """Hold back all data in both directions; connections stay open."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """What was held back passes, and all that follows."""
+        """Pass on the held data, and all data from now on."""
         self._flowing.set()
 
     def cut(self) -> None:
@@ -74,12 +74,12 @@ class FaultProxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:
-        """New connections are refused from now on; `cut` ends the old ones."""
+        """Refuse new connections from now on; `cut` ends the others."""
         if self._server is not None:
             self._server.close()
 
     async def close(self) -> None:
-        """End everything."""
+        """Close the listener and all connections."""
         self.refuse()
         self.cut()
         for link in list(self._links):
@@ -137,7 +137,7 @@ class FaultProxy:
                     return
 
     def _passing(self, data: bytes, *, from_server: bool) -> tuple[bytes, bool]:
-        """What of it passes, and whether nothing does after it."""
+        """Return the part of the data that passes, and whether the connection is cut after it."""
         left = self.cut_after_bytes if from_server else self.cut_requests_after_bytes
         if left is None:
             return data, False
@@ -152,7 +152,7 @@ class FaultProxy:
 
 @asynccontextmanager
 async def fault_proxy(host: str, port: int, **options: Any) -> AsyncIterator[FaultProxy]:
-    """A proxy to host:port that listens on a port of its own; `options` as of FaultProxy."""
+    """A listening proxy to host:port; `options` are those of FaultProxy."""
     proxy = FaultProxy(host, port, **options)
     await proxy.listen()
     try:

@@ -1,4 +1,4 @@
-"""A peer that speaks in bytes: it can send what no client of ours would, and leave answers unread."""
+"""A client that sends any bytes, and may leave answers unread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READ_BYTES = 65_536
 
 
 class RawClient:
-    """A TCP connection to a server of ours."""
+    """A TCP connection to a server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
@@ -28,11 +28,11 @@ class RawClient:
         self.writer.write(b"".join(map(encode_frame, commands)))
 
     def send_bytes(self, data: bytes) -> None:
-        """Write anything."""
+        """Write any bytes."""
         self.writer.write(data)
 
     async def receive(self) -> RemotingCommand:
-        """The next command; EOFError where the connection ends, TimeoutError where nothing comes."""
+        """Return the next command. Raises EOFError at the end of the connection, and TimeoutError."""
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             while not self._received:
                 data = await self._reader.read(_READ_BYTES)
@@ -61,7 +61,7 @@ class RawClient:
 
 @asynccontextmanager
 async def raw_client(port: int) -> AsyncIterator[RawClient]:
-    """A connection to the port of this machine, cut at the end."""
+    """A connection to a port of this machine, cut at the end."""
     reader, writer = await asyncio.open_connection(LOOPBACK, port)
     try:
         yield RawClient(reader, writer)

@@ -1,4 +1,4 @@
-"""A foreign program that is still running: its events as they come, and lines for its standard input."""
+"""A running foreign program: its events as it prints them, and lines for its standard input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.01
 class RunningProgram:
     """`with RunningProgram(command, stderr_path) as program`: killed at the end if it still runs.
 
-    Not bound to an event loop: a fixture of a session may hold it for tests that have a loop each.
+    Not bound to an event loop: tests with a loop each may share it by a fixture of the session.
     """
 
     def __init__(
@@ -65,26 +65,26 @@ class RunningProgram:
         return [event for event in self.events if event["event"] == name]
 
     async def wait_for(self, name: str, count: int = 1, timeout_s: float = 30) -> list[Event]:
-        """All events of that name, as soon as there are `count`; ForeignProgramFailed when it ends before."""
+        """Wait for `count` events of a name; return all of them. Raises ForeignProgramFailed at its end."""
         await self._wait_until(lambda: len(self.named(name)) >= count, f"{count} x {name!r}", timeout_s)
         return self.named(name)
 
     def write_line(self, line: str) -> None:
-        """ForeignProgramFailed when it has ended."""
+        """Write a line to its standard input. Raises ForeignProgramFailed if it has ended."""
         try:
             self._stdin.write(line.encode() + b"\n")
             self._stdin.flush()
         except (BrokenPipeError, ValueError) as error:
-            raise ForeignProgramFailed(f"has ended, cannot be told {line!r}: {self._story()}") from error
+            raise ForeignProgramFailed(f"has ended, cannot read {line!r}: {self._story()}") from error
 
     async def stop(self, timeout_s: float = 30) -> Outcome:
-        """Ask it to come to its end (it shuts its client down properly), and return what it said."""
-        with suppress(ForeignProgramFailed):  # it ended by itself: its outcome says why
+        """Ask it to shut its client down and end; return its outcome."""
+        with suppress(ForeignProgramFailed):  # it has ended by itself; its outcome says why
             self.write_line("stop")
         return await self.outcome(timeout_s)
 
     async def outcome(self, timeout_s: float) -> Outcome:
-        """Wait for its end by itself, and return what it said."""
+        """Wait until it ends by itself; return its outcome."""
         await self._wait_until(lambda: not self._reader.is_alive(), "its end", timeout_s)
         seconds = time.monotonic() - self._started
         exit_code = self._process.wait()
@@ -93,12 +93,12 @@ class RunningProgram:
         )
 
     def kill(self) -> None:
-        """SIGKILL to its process group: no good-bye to any server."""
+        """SIGKILL its process group, so that no server gets an unregistration."""
         if self._process.poll() is None:
             kill_group(self._process.pid)
             self._process.wait()
         self._reader.join()
-        with suppress(BrokenPipeError):  # a line that it did not live to read
+        with suppress(BrokenPipeError):  # a line that was not read before the kill
             self._stdin.close()
 
     def _read(self, stdout: IO[bytes]) -> None:
@@ -106,13 +106,13 @@ class RunningProgram:
             for line in stdout:
                 text = line.decode(errors="replace")
                 self._lines.append(text)
-                with suppress(ValueError):  # told by outcome(), which reads the lines again
+                with suppress(ValueError):  # outcome() parses the lines again and reports it
                     self._events.append(json.loads(text))
 
     async def _wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
-            # Whether it had ended has to be known before the condition is looked at for the last time.
+            # The condition is checked once more after the end is known.
             if not self._reader.is_alive() and not condition():
                 raise ForeignProgramFailed(f"ended before {what}: {self._story()}")
             if time.monotonic() > deadline:

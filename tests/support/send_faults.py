@@ -1,4 +1,4 @@
-"""Three brokers of which one fails while messages are sent: what a producer makes of that."""
+"""Three brokers of which one fails during sends, for the fault tolerance of producers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC: Final = "Faults"
 _BROKERS: Final = 3
 _QUEUES_OF_A_BROKER: Final = 4
 QUEUES: Final = _BROKERS * _QUEUES_OF_A_BROKER
-# Another address of this machine: where the relay listens on the port that the broker itself has on LOOPBACK.
+# Another address of this machine: the relay listens there on the port that the broker has on LOOPBACK.
 _RELAY_HOST: Final = "127.0.0.2"
 _TICK_SECONDS: Final = 0.02
 _READ_SECONDS: Final = 3.0
@@ -30,10 +30,10 @@ _SMALL_FILES: Final = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
 
 
 class BrokerFault(Enum):
-    """What happens to a broker; each to another one."""
+    """The fault of a broker; each fault hits another broker."""
 
     SLOWED = 0  # every answer takes half a second longer
-    FROZEN = 1  # SIGSTOP: it has its connections, and does not answer
+    FROZEN = 1  # SIGSTOP: connections stay open, without answers
     STOPPED = 2
 
 
@@ -46,7 +46,7 @@ class ThreeBrokers:
         self._relay = relay
 
     async def break_one(self, fault: BrokerFault) -> None:
-        """Let one of them fail."""
+        """Let one broker fail."""
         victim = self._brokers[fault.value]
         if fault is BrokerFault.STOPPED:
             await victim.stop()
@@ -56,7 +56,7 @@ class ThreeBrokers:
             self._relay.delay_seconds = 0.5
 
     async def mend(self, fault: BrokerFault) -> None:
-        """Have it work again."""
+        """End the fault."""
         victim = self._brokers[fault.value]
         if fault is BrokerFault.STOPPED:
             await victim.start()
@@ -66,7 +66,7 @@ class ThreeBrokers:
             self._relay.delay_seconds = 0.0
 
     async def stored(self, wanted: set[bytes] | None = None) -> Counter[bytes]:
-        """Every body that any broker has, and how often; with `wanted`, until all of these are there."""
+        """Return how often each body is stored on any broker; with `wanted`, wait until all of these are."""
         bodies: Counter[bytes] = Counter()
         async with PullConsumer(self.address, group="reader", consume_from="first") as reader:
             await reader.assign(await reader.queues(TOPIC))
@@ -79,7 +79,7 @@ class ThreeBrokers:
 
 @asynccontextmanager
 async def three_brokers() -> AsyncIterator[ThreeBrokers]:
-    """Start them."""
+    """Start the three brokers."""
     async with AsyncExitStack() as stack:
         namesrv = await stack.enter_async_context(OwnNamesrv())
         port = free_broker_port()
@@ -102,7 +102,7 @@ async def three_brokers() -> AsyncIterator[ThreeBrokers]:
 
 @dataclass(slots=True)
 class PacedSend:
-    """One send: when it began, how long it took, and what came of it."""
+    """One send: its begin, its duration and its outcome."""
 
     body: bytes
     began: float
@@ -111,7 +111,7 @@ class PacedSend:
 
 
 class PacedSends:
-    """Sends at a rate, whatever becomes of what was sent before."""
+    """Sends at a fixed rate, independent of the answers."""
 
     def __init__(self, producer: Producer, per_second: int, body_bytes: int = 1024) -> None:
         self.ended: list[PacedSend] = []
@@ -123,7 +123,7 @@ class PacedSends:
         self._loop = asyncio.get_running_loop()
 
     async def run(self, seconds: float) -> float:
-        """Send for that long; when it began. Sends may be under way still."""
+        """Send for a time; return when it began. Sends may still be pending."""
         began = self._loop.time()
         first = self._started
         while (elapsed := self._loop.time() - began) < seconds:
@@ -136,7 +136,7 @@ class PacedSends:
         return began
 
     async def end(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the pending sends."""
         await asyncio.gather(*self._tasks)
 
     async def _send(self, number: int) -> None:
@@ -151,14 +151,14 @@ class PacedSends:
 
     @property
     def failures(self) -> list[ClientError]:
-        """What was raised."""
+        """The errors."""
         return [send.result for send in self.ended if isinstance(send.result, ClientError)]
 
     @property
     def acknowledged(self) -> set[bytes]:
-        """The bodies that some broker has said to have."""
+        """The bodies of the acknowledged messages."""
         return {send.body for send in self.ended if isinstance(send.result, SendResult)}
 
     def median_seconds(self, begin: float, end: float) -> float:
-        """The median latency of the sends that began then, failed ones included."""
+        """The median latency of the sends that began in an interval, failed ones included."""
         return statistics.median(send.seconds for send in self.ended if begin <= send.began < end)

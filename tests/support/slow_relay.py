@@ -1,4 +1,4 @@
-"""A relay that makes a server slow: everything arrives later, in its order, as over a long line."""
+"""A relay that adds latency to a server, in both directions and in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK_BYTES: Final = 65_536
 
 
 class SlowRelay(FaultProxy):
-    """Passes connections on. What comes while `delay_seconds` is set waits for so long; it may be changed."""
+    """Forwards connections; data that arrives while `delay_seconds` is set is delayed. It may be changed."""
 
     delay_seconds = 0.0
 
@@ -34,7 +34,7 @@ class SlowRelay(FaultProxy):
         try:
             with suppress(OSError):
                 while data := await reader.read(_CHUNK_BYTES):
-                    # Half of it in either direction: an answer comes after all of it.
+                    # Half of the delay in each direction.
                     under_way.put_nowait((loop.time() + self.delay_seconds / 2, data))
         finally:
             delivering.cancel()

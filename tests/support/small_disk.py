@@ -1,4 +1,4 @@
-"""A small file system of its own, to be filled."""
+"""A small file system that a test can fill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
-    """A tmpfs, where this process may mount one; skips the test where it may not."""
+    """A mounted tmpfs; skips the test if this process may not mount one."""
     folder.mkdir(parents=True, exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)]
     try:
@@ -24,5 +24,5 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # A process that has just been killed may still hold it.
+        # A process that was killed just before may still use it.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -1,6 +1,6 @@
-"""Foreign programs: where their tools are, and their builds, made once per state of their sources.
+"""Foreign programs: the places of their tools, and their builds, one per state of their sources.
 
-`python -m tests.support.toolchain` builds everything ahead, so that no test waits for it.
+`python -m tests.support.toolchain` builds all of them, so that no test has to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ToolMissing(Exception):
 
 
 class BuildFailed(Exception):
-    """The tools are there, but the build did not work; the text holds what it printed."""
+    """The build failed although its tools are there; the text holds its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def bench_client() -> JavaProgram:
 
 
 def libraries(project: Path) -> JavaProgram:
-    """A Maven project that is nothing but what it depends on, in its target/lib."""
+    """A Maven project that consists of its dependencies, in target/lib."""
     return _maven_project(project, ["dependency:copy-dependencies"])
 
 
@@ -129,7 +129,7 @@ def _tool(name: str, what: str) -> Path:
 
 @contextmanager
 def _build_needed(project: Path, output: Path, products: Sequence[Path]) -> Iterator[bool]:
-    """Hold the project's build lock; yield whether to build; remember the sources' state when that worked."""
+    """Hold the project's build lock; yield whether to build; after a build, record the sources' state."""
     output.mkdir(exist_ok=True)
     with (output / ".build-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -155,7 +155,7 @@ def _source_state(project: Path) -> str:
 
 
 def _run(command: Sequence[str], cwd: Path) -> None:
-    # A build that asks something on the terminal would hang: it gets no standard input.
+    # Without standard input, because a build that asks a question would hang.
     try:
         done = subprocess.run(
             command,
@@ -186,7 +186,7 @@ BUILDS: dict[str, Callable[[], object]] = {
 
 
 def main(names: Sequence[str]) -> int:
-    """Build what is named, or everything; a missing tool is an error only for a name that was given."""
+    """Build the named programs, or all; a missing tool is an error only for a named program."""
     exit_code = 0
     for name in names or BUILDS:
         if name not in BUILDS:

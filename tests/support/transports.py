@@ -1,4 +1,4 @@
-"""A transport without a socket: what was written to it, and how often, can be looked at."""
+"""A transport without a socket that records its writes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class FakeTransport(asyncio.Transport):
-    """Behaves as asyncio's socket transport does towards its protocol.
+    """Behaves like asyncio's socket transport towards its protocol.
 
-    `taking=False` is a peer that does not read: what is written stays in the buffer, and the watermarks work.
+    `taking=False` is a peer that does not read: written data stays in the buffer, and the watermarks apply.
     """
 
     def __init__(self, protocol: asyncio.Protocol, *, taking: bool = True) -> None:
@@ -50,10 +50,10 @@ class FakeTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def take(self, *, once: bool = False) -> None:
-        """The peer reads everything that is buffered, and goes on reading unless it is `once`."""
+        """Let the peer read the buffer, and go on reading unless `once`."""
         self._taking = not once
         self.buffered_bytes = 0
-        if self._writing_paused:  # told of in a closing connection too, as asyncio does
+        if self._writing_paused:  # also in a closing connection, as in asyncio
             self._writing_paused = False
             self._protocol.resume_writing()
         if self._closing:
@@ -80,7 +80,7 @@ class FakeTransport(asyncio.Transport):
         self.lose(None)
 
     def lose(self, error: Exception | None) -> None:
-        """The connection ends: cut by us, or with `error` by the network."""
+        """End the connection: locally, or with `error` by the network."""
         self._closing = True
         self._loop.call_soon(self._lose, error)
 

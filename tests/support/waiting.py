@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for a while."""
+"""Waiting for a condition instead of for a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _POLL_SECONDS: Final = 0.001
 
 
 async def until(condition: Callable[[], object], timeout_seconds: float = 5.0) -> None:
-    """Return as soon as `condition()` is true; TimeoutError, naming the condition, where it never is."""
+    """Return as soon as `condition()` is true. Raises TimeoutError, which names the condition."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
     while not condition():
@@ -22,7 +22,7 @@ async def until(condition: Callable[[], object], timeout_seconds: float = 5.0) -
 
 
 def until_in_thread(condition: Callable[[], object], timeout_seconds: float = 5.0) -> None:
-    """The same for a thread without a loop."""
+    """Like `until`, for a thread without a loop."""
     deadline = time.monotonic() + timeout_seconds
     pause = threading.Event()
     while not condition():
@@ -32,7 +32,7 @@ def until_in_thread(condition: Callable[[], object], timeout_seconds: float = 5.
 
 
 async def loop_passes(count: int = 3) -> None:
-    """Let everything that is ready now run, and what that makes ready."""
+    """Run the callbacks that are ready now, and those that they make ready."""
     for _ in range(count):
         await asyncio.sleep(0)
 
