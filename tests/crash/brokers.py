@@ -1,4 +1,4 @@
-"""Brokers to be hurt: small files, and a process that may be told to fail."""
+"""Brokers for crash and fault tests: small files, and processes with injected faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.own_servers import OwnBroker
 
 FLUSH_MODES = ("ASYNC_FLUSH", "SYNC_FLUSH")
 LOG_FILE_BYTES = 256 * 1024
-# Several files of each kind in every round, so that faults come at their edges, too.
+# Several files of each kind in every round, so that faults also hit file boundaries.
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
     "mappedFileSizeConsumeQueue": "6000",
@@ -23,7 +23,7 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 
 class FaultyBroker(OwnBroker):
-    """`rmq-broker` with small files; `environment` is its alone, `faults` are options of `broker_process`."""
+    """`rmq-broker` with small files; `environment` adds variables, `faults` are `broker_process` options."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class FaultyBroker(OwnBroker):
         self.environment = dict(environment or {})
 
     async def __aexit__(self, *_: object) -> None:
-        # Of a test that fails: whether the broker was still there.
+        # For failing tests: whether the broker was still running.
         print(f"the broker's exit code: {self.process.exit_code}")
         self.close()
 

@@ -1,4 +1,4 @@
-"""What the crash tests share: which seed, and the flush modes."""
+"""Fixtures of the crash tests: the seed and the flush modes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.crash.brokers import FLUSH_MODES
 
 @pytest.fixture
 def seed() -> int:
-    """A new one each time; RMQ_CRASH_SEED repeats a run as far as chance goes. Failing tests show it."""
+    """A new random seed; RMQ_CRASH_SEED repeats the random choices of a run. Failing tests print it."""
     seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
     print(f"RMQ_CRASH_SEED={seed}")
     return seed

@@ -1,4 +1,4 @@
-"""What is checked of a store directory itself, beside what the broker says of it."""
+"""Checks of a store directory on disk, independent of the broker."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.crash.brokers import SMALL_FILES
 from tests.crash.ledger_load import read_queues
 from tests.support.apache import ApacheBroker, ApacheNamesrv
 from tests.support.ledger import Ledger
 from tests.support.toolchain import JavaProgram
 from tests.unit.broker.store.parts import check_agreement
 
-# A running broker brings the index up to the log in the background, and its header counts it in steps.
+# A running broker indexes in the background, and updates the header of an index file in steps.
 _UNFINISHED = "index."
+_APACHE_SETTINGS = {**SMALL_FILES, "flushDiskType": "ASYNC_FLUSH"}
 
 
 def check_directory(root: Path, *, stopped_cleanly: bool = False) -> None:
-    """`rmq-store verify` finds nothing wrong; after a clean stop queues and log agree to the last entry."""
+    """Check with `rmq-store verify`; after a clean stop also that queues and log agree to the last entry."""
     if stopped_cleanly:
         check_agreement(root)
     command = [sys.executable, "-m", "rmq_broker.store_tool.main", "verify", "--json", str(root)]
@@ -30,20 +32,9 @@ def check_directory(root: Path, *, stopped_cleanly: bool = False) -> None:
     assert not errors, "\n".join(map(str, errors))
 
 
-def json_files(root: Path) -> dict[str, object]:
-    """The content of the broker's JSON files; AssertionError where neither a file nor its backup is whole."""
-    return {path.name: json.loads(path.read_bytes()) for path in (root / "config").glob("*.json")}
-
-
 async def check_with_apache(program: JavaProgram, home: Path, ledger: Ledger) -> None:
-    """Apache's own broker opens `home/store`, and serves everything."""
+    """Check that Apache's broker opens `home/store` and serves all messages."""
     async with ApacheNamesrv(program) as namesrv:
-        broker = ApacheBroker(program, namesrv.address, home=home, settings=_apache_settings())
+        broker = ApacheBroker(program, namesrv.address, home=home, settings=_APACHE_SETTINGS)
         async with broker:
             ledger.check(await read_queues(broker.port))
-
-
-def _apache_settings() -> dict[str, str]:
-    from tests.crash.brokers import SMALL_FILES  # noqa: PLC0415
-
-    return {**SMALL_FILES, "flushDiskType": "ASYNC_FLUSH"}

@@ -1,4 +1,4 @@
-"""Producers and a consumer that keep a ledger, on a broker that may end at any moment."""
+"""Load on a broker that may be killed at any moment: producers and a consumer that keep a ledger."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _QUEUES_PER_TOPIC = 4
 QUEUES: list[Queue] = [(topic, queue_id) for topic in _TOPICS for queue_id in range(_QUEUES_PER_TOPIC)]
 
 _PRODUCERS = 8
-# Requests under way on each connection.
+# Pending requests of each connection.
 _WINDOW = 8
 _PADDING = (0, 10, 200, 900, 4000)
 _BATCH_SHARE = 0.1
 _HOLD_MS = 500
-# A consumer that is further behind goes to the end: what is newest is what a fault may hit.
+# A consumer that lags further behind skips to the end: faults hit the newest messages.
 _MOST_BEHIND = 200
-# The message is not stored, and never will be; except where the remark says that it waited for a flush that
-# failed: the log may have been on the disk by then.
+# With these codes the message is not stored, except if the remark says that its flush failed: it may be on
+# the disk by then.
 _MAY_BE_THERE = "the message may be lost"
 _REFUSALS = {
     ResponseCode.SYSTEM_BUSY,
@@ -50,7 +50,7 @@ class _Sent:
 
 
 class LedgerLoad:
-    """Eight producers that send as fast as they are answered, and a consumer at the queues' ends."""
+    """Eight producers at full speed, and a consumer at the tails of the queues."""
 
     def __init__(self, port: int, ledger: Ledger, chance: random.Random) -> None:
         self.answers: dict[int, int] = {}
@@ -66,7 +66,7 @@ class LedgerLoad:
             for topic in _TOPICS:
                 answer = await client.ask(create_topic(topic, _QUEUES_PER_TOPIC))
                 assert answer.code == ResponseCode.SUCCESS, answer.remark
-        # The consumer first: a load may last for a fraction of a second only.
+        # The consumer first, because a load may last only a fraction of a second.
         self._tasks = [asyncio.create_task(self._consume())]
         await self._consuming.wait()
         self._tasks += [asyncio.create_task(self._produce(number)) for number in range(_PRODUCERS)]
@@ -80,7 +80,7 @@ class LedgerLoad:
                 raise outcome
 
     async def until_acknowledged(self, count: int, timeout_seconds: float = 30.0) -> None:
-        """Wait until so many more messages have been acknowledged."""
+        """Wait until `count` more messages have been acknowledged."""
         wanted = self._ledger.acknowledged_count + count
         await until(lambda: self._ledger.acknowledged_count >= wanted, timeout_seconds)
 
@@ -164,14 +164,14 @@ class LedgerLoad:
 
 
 async def end_of(client: RawClient, queue: Queue, code: int = RequestCode.GET_MAX_OFFSET) -> int:
-    """Where a queue ends, or with GET_MIN_OFFSET where it begins."""
+    """Return the end of a queue, or with GET_MIN_OFFSET its begin."""
     answer = await client.ask(request(code, topic=queue[0], queueId=queue[1]))
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     return int(answer.ext_fields["offset"])
 
 
 async def read_queues(port: int, queues: Iterable[Queue] = QUEUES) -> dict[Queue, list[MessageExt]]:
-    """All messages of some queues, each from its beginning to its end; also those of Apache's broker."""
+    """Read all messages of some queues; also of Apache's broker."""
     stored: dict[Queue, list[MessageExt]] = {}
     async with raw_client(port) as client:
         for queue in queues:

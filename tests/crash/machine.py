@@ -44,7 +44,7 @@ class Machine:
     def __init__(self, home: Path, flush_mode: str, *options: str, **settings: str) -> None:
         self._memory = home / "memory"
         self._root = home / "store"
-        # The last power cut: the directory as the broker had written it, and the flushed part of that.
+        # The directory at the last power cut as the broker had written it, and the flushed part of it.
         self._written, self._flushed = home / "written", home / "flushed"
         faults = ["--root", str(self._root), "--memory", str(self._memory), *options]
         self.broker = FaultyBroker(home, flush_mode, settings=settings, faults=faults)
@@ -67,7 +67,7 @@ class Machine:
                 await asyncio.sleep(_POLL_SECONDS)
 
     def lose_power(self, chance: random.Random, share_kept: float) -> None:
-        """Cut the power now. A share of the unflushed data has reached the disk all the same."""
+        """Cut the power now. A random share of the unflushed data is on the disk nevertheless."""
         self.broker.kill()
         left = self._root.with_name("left")
         for folder in (self._written, self._flushed):

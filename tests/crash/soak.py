@@ -1,7 +1,7 @@
 """A broker at full speed with cleaning on, for RMQ_SOAK_SECONDS (600): `make soak`.
 
-It has to keep its memory, its descriptors, its threads and its files as they are, and to lose nothing. Prints
-a line for each sample and a verdict; the exit code is 0 where all of that holds.
+Its memory, descriptors, threads and files must not grow, and no message may be lost. The program prints a
+line per sample and a verdict. Its exit code is 0 if the broker passed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.support.raw_client import raw_client
 
 _SAMPLES: Final = 40
 _MIB: Final = 1 << 20
-# What a measure may grow by between the second third of the time and the last: a share, and this much.
+# Allowed growth of a measure between the second third of the time and the last: a share, plus this amount.
 _GROWTH_SHARE: Final = 0.1
 _SLACK: Final = {"memory": 8 * _MIB, "descriptors": 8, "threads": 4, "log files": 8}
 _SETTINGS: Final = {
     "mappedFileSizeCommitLog": str(4 * _MIB),
-    # Whatever is not being written is old, at any hour.
+    # Every file except the current one is expired, at any hour.
     "fileReservedTime": "0",
     "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
     "cleanResourceInterval": "500",
@@ -45,7 +45,7 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the broker has and has done at a time."""
+    """The broker's resources and progress at a time."""
 
     seconds: float
     acknowledged: int
@@ -62,7 +62,7 @@ class Sample:
 
 
 async def soak(home: Path, seconds: float, chance: random.Random) -> list[str]:
-    """Run; what is wrong, one line each."""
+    """Run the load; return the problems, one line each."""
     ledger = Ledger()
     samples: list[Sample] = []
     async with FaultyBroker(home, settings=_SETTINGS) as broker:
@@ -72,12 +72,12 @@ async def soak(home: Path, seconds: float, chance: random.Random) -> list[str]:
                 await asyncio.sleep(max(0.0, began + seconds * number / _SAMPLES - time.monotonic()))
                 if broker.process.exit_code is not None:
                     return [f"the broker has ended: {broker.process.log_tail()}"]
-                await _topic_that_comes_and_goes(broker.port, number)
-                ledger.forget_cleaned(await _begins(broker.port))
+                await _use_a_short_lived_topic(broker.port, number)
+                ledger.forget_cleaned(await _min_offsets(broker.port))
                 samples.append(_sample(broker, ledger, time.monotonic() - began))
                 print(samples[-1], flush=True)
         broker.kill()
-        # What the broker is asked for now has to stay until it is read.
+        # Messages must not be deleted while they are read.
         broker.settings |= {"fileReservedTime": "72"}
         await broker.start()
         print(ledger.check(await read_queues(broker.port)))
@@ -85,14 +85,12 @@ async def soak(home: Path, seconds: float, chance: random.Random) -> list[str]:
         check_directory(broker.store_path)
         problems = [f"the broker logged: {line}" for line in broker.logged_errors()]
     if ledger.unknown_count or ledger.refused_count:
-        problems.append(
-            f"{ledger.refused_count} sends were refused, {ledger.unknown_count} not stored for sure"
-        )
-    return problems + _not_flat(samples)
+        problems.append(f"{ledger.refused_count} sends were refused, {ledger.unknown_count} undecided")
+    return problems + _growth(samples)
 
 
-def _not_flat(samples: Sequence[Sample]) -> list[str]:
-    """The measures that have grown."""
+def _growth(samples: Sequence[Sample]) -> list[str]:
+    """Return the measures that have grown."""
     measures: dict[str, Callable[[Sample], int]] = {
         "memory": lambda sample: sample.memory,
         "descriptors": lambda sample: sample.descriptors,
@@ -127,12 +125,12 @@ def _sample(broker: FaultyBroker, ledger: Ledger, seconds: float) -> Sample:
     )
 
 
-async def _begins(port: int) -> dict[tuple[str, int], int]:
+async def _min_offsets(port: int) -> dict[tuple[str, int], int]:
     async with raw_client(port) as client:
         return {queue: await end_of(client, queue, RequestCode.GET_MIN_OFFSET) for queue in QUEUES}
 
 
-async def _topic_that_comes_and_goes(port: int, number: int) -> None:
+async def _use_a_short_lived_topic(port: int, number: int) -> None:
     topic = f"Passing{number}"
     async with raw_client(port) as client:
         await client.ask(create_topic(topic))
@@ -142,13 +140,13 @@ async def _topic_that_comes_and_goes(port: int, number: int) -> None:
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command; return its exit code."""
     seconds = float(os.environ.get("RMQ_SOAK_SECONDS", "600"))
     seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
     print(f"RMQ_CRASH_SEED={seed}, {seconds:g} s")
     with tempfile.TemporaryDirectory(prefix="soak-") as home:
         problems = asyncio.run(soak(Path(home), seconds, random.Random(seed)))
-    print("\n".join(problems) or "sound: everything is there, and nothing has grown")
+    print("\n".join(problems) or "passed: no message is lost, and nothing has grown")
     return 1 if problems else 0
 
 

@@ -1,7 +1,7 @@
-"""A process that stores messages for as long as it lives, and tells of each one that it stored.
+"""A process that stores messages until it is killed, and prints each stored one.
 
-Arguments: the store's folder and a seed. To stdout goes `open`, then a line for each message or batch that
-was acknowledged: topic, queue id, queue offset of the first, its number, and how many. A body is a number.
+Arguments: the store's folder and a seed. It prints `open`, then a line for each stored message or batch:
+topic, queue id, queue offset and number of the first message, and count. A body is a number.
 """
 
 from __future__ import annotations

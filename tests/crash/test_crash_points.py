@@ -1,6 +1,6 @@
-"""The broker dies at a named place, whichever thread comes there: what it acknowledged is there afterwards.
+"""Crash points: the broker kills itself at a named place, in any thread, and loses no acknowledged message.
 
-A few places of each mode, chosen by chance; all of them with RMQ_CRASH_ROUNDS (`make test-crash`).
+A few random crash points of each flush mode; all of them with RMQ_CRASH_ROUNDS (`make test-crash`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.support.ledger import Ledger
 from tests.support.raw_client import raw_client
 
 _SOME = 4
-# Where the broker dies at the first to the so-manieth time.
-_MOST_COUNTS = {"append": 800, "entry": 800, "log-flush": 5, "queue-write": 3, "roll": 5}
+# Upper bound of the random number of passes at which the broker dies, by kind of crash point.
+_MAX_PASSES = {"append": 800, "entry": 800, "log-flush": 5, "queue-write": 3, "roll": 5}
 _QUICK_FLUSHES = {"flushIntervalCommitLog": "20", "flushIntervalConsumeQueue": "40"}
 
 
 class Points:
-    """A broker that is started with one crash point after the other."""
+    """A broker that is started with one crash point after another."""
 
     def __init__(self, home: Path, flush_mode: str, chance: random.Random) -> None:
         self.broker = FaultyBroker(home, flush_mode, settings=_QUICK_FLUSHES)
@@ -40,20 +40,20 @@ class Points:
         self._names = (f"New{number}" for number in itertools.count())
 
     async def die_at(self, point: str) -> None:
-        """Start, and go on until it is dead."""
+        """Start the broker with a crash point, and load it until it has died."""
         kind = point.partition(".")[0]
-        count = self._chance.randint(1, _MOST_COUNTS.get(kind, 2))
+        count = self._chance.randint(1, _MAX_PASSES.get(kind, 2))
         self.broker.environment = {"RMQ_TEST_BUILD": "1", "RMQ_CRASH_POINT": f"{point}:{count}"}
         try:
             await self.broker.start()
         except RuntimeError:
-            pass  # it got there while it started
+            pass  # it died during the start
         else:
             await (self._create_topics() if kind == "config-rename" else self._send())
         assert await self.broker.process.wait(20) == -signal.SIGKILL, f"{point}:{count}"
 
     async def check(self) -> None:
-        """Start without any, look at everything, and kill it."""
+        """Start without a crash point, and check all data; leave the broker running."""
         self.broker.environment = {}
         await self.broker.start()
         async with raw_client(self.broker.port) as client:
@@ -67,7 +67,7 @@ class Points:
             async with LedgerLoad(self.broker.port, self.ledger, self._chance) as load:
                 await load.until_ended(timeout_seconds=20)
         except (EOFError, OSError):
-            return  # it died before there was any load
+            return  # it died before the load began
 
     async def _create_topics(self) -> None:
         try:
@@ -81,7 +81,7 @@ class Points:
 
 
 @pytest.mark.timeout(240)
-async def test_dying_at_named_places(tmp_path: Path, flush_mode: str, seed: int) -> None:
+async def test_crash_points_lose_no_acknowledged_message(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)
     chosen = list(POINTS)
     chance.shuffle(chosen)
@@ -101,7 +101,7 @@ async def test_dying_at_named_places(tmp_path: Path, flush_mode: str, seed: int)
     check_directory(points.broker.store_path, stopped_cleanly=True)
 
 
-async def test_production_ignores_them(tmp_path: Path) -> None:
+async def test_crash_points_are_ignored_without_permission(tmp_path: Path) -> None:
     async with FaultyBroker(tmp_path, environment={"RMQ_CRASH_POINT": "append.before"}) as broker:
         ledger = Ledger()
         async with LedgerLoad(broker.port, ledger, random.Random(1)) as load:
@@ -110,7 +110,7 @@ async def test_production_ignores_them(tmp_path: Path) -> None:
     assert "is ignored: it is for tests" in broker.log_path.read_text()
 
 
-async def test_a_place_that_does_not_exist(tmp_path: Path) -> None:
+async def test_an_unknown_crash_point_is_refused(tmp_path: Path) -> None:
     environment = {"RMQ_TEST_BUILD": "1", "RMQ_CRASH_POINT": "append.sometimes"}
     broker = FaultyBroker(tmp_path, environment=environment)
     with pytest.raises(RuntimeError, match=r"must be one of append\.before"):

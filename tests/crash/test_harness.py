@@ -1,4 +1,4 @@
-"""That the judges judge: a ledger that notices each kind of loss, a disk that forgets the unflushed."""
+"""Tests of the test tools: the ledger finds each kind of loss, a power cut takes unflushed data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def kept(*bodies: bytes) -> list[MessageExt]:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """`a` and `b` are acknowledged, `c` is refused, of `d` and `e` nothing is known."""
+    """A ledger: `a` and `b` are acknowledged, `c` is refused, `d` and `e` are undecided."""
     ledger = Ledger()
     bodies = [b"a", b"b", b"c", b"d", b"e"]
     ledger.sending(bodies)
@@ -44,10 +44,10 @@ def ledger() -> Ledger:
     return ledger
 
 
-def test_undecided_messages_may_be_there_or_not(ledger: Ledger) -> None:
+def test_undecided_messages_may_be_stored_or_not(ledger: Ledger) -> None:
     verdict = ledger.check({QUEUE: kept(b"a", b"b", b"d")})
     assert (verdict.stored, verdict.undecided_found, verdict.undecided_gone) == (3, 1, 1)
-    with pytest.raises(AssertionError, match="lost"):  # once seen it has to stay
+    with pytest.raises(AssertionError, match="lost"):  # a found message must stay
         ledger.check({QUEUE: kept(b"a", b"b")})
     with pytest.raises(AssertionError, match="refused, or was gone before"):
         ledger.check({QUEUE: kept(b"a", b"b", b"d", b"e")})
@@ -66,17 +66,17 @@ def test_undecided_messages_may_be_there_or_not(ledger: Ledger) -> None:
         ([message(0, b"a"), message(1, b"b", place=7)], "elsewhere in the log"),
     ],
 )
-def test_what_is_wrong_is_noticed(ledger: Ledger, stored: list[MessageExt], said: str) -> None:
+def test_violations_are_found(ledger: Ledger, stored: list[MessageExt], said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         ledger.check({QUEUE: stored})
 
 
-def test_an_offset_that_is_given_twice(ledger: Ledger) -> None:
+def test_an_offset_used_twice_is_found(ledger: Ledger) -> None:
     with pytest.raises(AssertionError, match="used twice"):
         ledger.acknowledged(QUEUE, 1, ["id"], [b"d"])
 
 
-def test_what_a_consumer_saw_has_to_stay(ledger: Ledger) -> None:
+def test_messages_seen_by_a_consumer_must_stay(ledger: Ledger) -> None:
     ledger.saw(message(2, b"e"))
     with pytest.raises(AssertionError, match="saw two messages"):
         ledger.saw(message(2, b"d"))
@@ -86,7 +86,7 @@ def test_what_a_consumer_saw_has_to_stay(ledger: Ledger) -> None:
         ledger.check({QUEUE: kept(b"a", b"b", b"d")})
 
 
-def test_what_may_be_lost_is_struck_off(ledger: Ledger) -> None:
+def test_losses_that_are_allowed_are_dropped(ledger: Ledger) -> None:
     ledger.saw(message(2, b"d"))
     assert ledger.forget_lost({QUEUE: kept(b"a")}) == 1
     ledger.check({QUEUE: kept(b"a")})
@@ -94,18 +94,18 @@ def test_what_may_be_lost_is_struck_off(ledger: Ledger) -> None:
         ledger.check({QUEUE: kept(b"a", b"b")})
 
 
-def test_what_was_cleaned_may_be_missing(ledger: Ledger) -> None:
+def test_deleted_messages_may_be_missing(ledger: Ledger) -> None:
     ledger.check({QUEUE: [message(1, b"b")]})
     ledger.forget_cleaned({QUEUE: 1})
     with pytest.raises(AssertionError, match="lost"):
         ledger.check({QUEUE: []})
 
 
-# --- the disk that forgets ---
+# --- power cuts ---
 
 
 class Disk:
-    """A directory whose flushes are remembered; `after_cut` is what a power cut leaves of it."""
+    """A directory whose flushes are recorded; `after_cut` makes the directory that a power cut leaves."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -134,7 +134,7 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
 
 
-def test_a_mapped_write_without_a_flush_is_gone(disk: Disk) -> None:
+def test_mapped_writes_without_a_flush_are_lost(disk: Disk) -> None:
     with intercepted_flushes(disk.handle, disk.memory.pin):
         path = disk.root / "log"
         with path.open("w+b") as file:
@@ -153,7 +153,7 @@ def test_a_mapped_write_without_a_flush_is_gone(disk: Disk) -> None:
         content.close()
 
 
-def test_a_files_flush_covers_its_name_but_for_the_strict(tmp_path: Path) -> None:
+def test_a_files_flush_covers_its_name_unless_names_are_strict(tmp_path: Path) -> None:
     for strict in (False, True):
         folder = tmp_path / str(strict)
         memory = SyncedMemory(folder / "root", folder / "memory", strict_names=strict)
@@ -173,7 +173,7 @@ def test_a_files_flush_covers_its_name_but_for_the_strict(tmp_path: Path) -> Non
         assert strict or (folder / "left" / "a" / "b").read_text() == "c"
 
 
-def test_a_rename_counts_with_its_folders_flush(disk: Disk) -> None:
+def test_a_rename_is_durable_after_its_folders_flush(disk: Disk) -> None:
     with intercepted_flushes(disk.handle):
         for text in ("old", "new"):
             temporary = disk.root / "file.tmp"
@@ -194,7 +194,7 @@ def test_a_rename_counts_with_its_folders_flush(disk: Disk) -> None:
         assert not (disk.after_cut() / "file").exists()
 
 
-def test_a_file_that_was_renamed_without_a_flush_is_empty(disk: Disk) -> None:
+def test_a_file_without_a_flush_is_empty(disk: Disk) -> None:
     with intercepted_flushes(disk.handle):
         (disk.root / "folder").mkdir()
         (disk.root / "folder" / "file").write_text("content")
@@ -204,7 +204,7 @@ def test_a_file_that_was_renamed_without_a_flush_is_empty(disk: Disk) -> None:
         assert not (disk.after_cut() / "folder" / "file").read_bytes().strip(b"\0")
 
 
-def test_what_there_was_before_counts_as_flushed(tmp_path: Path) -> None:
+def test_existing_files_count_as_flushed(tmp_path: Path) -> None:
     (tmp_path / "root" / "a").mkdir(parents=True)
     (tmp_path / "root" / "a" / "b").write_text("c")
     assert (Disk(tmp_path).after_cut() / "a" / "b").read_text() == "c"

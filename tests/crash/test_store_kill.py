@@ -1,4 +1,4 @@
-"""A process that stores messages is killed at any moment: what it acknowledged is there, in its place."""
+"""A process that stores messages is killed at any moment: acknowledged messages are at their places."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Queues = dict[tuple[str, int], dict[int, int]]
 
 
 def write_and_be_killed(root: Path, seed: int, lines: int) -> Iterator[str]:
-    """Let a writer go on until so many of its lines were read; all that it has written."""
+    """Run a writer, kill it after `lines` lines of its output, and yield all lines."""
     command = [sys.executable, "-m", "tests.crash.store_writer", str(root), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_PROJECT, text=True) as writer:
         assert writer.stdout is not None
@@ -41,7 +41,7 @@ def note(acknowledged: Queues, line: str) -> None:
 
 
 def check(root: Path, acknowledged: Queues) -> int:
-    """Open the store: all that was acknowledged is there; the number of messages."""
+    """Open the store, and check for all acknowledged messages; return the number of messages."""
     store = opened(root)
     assert store.recovery is not None and store.recovery.stop is StopKind.PROCESS_KILLED
     extra = 0
@@ -51,22 +51,22 @@ def check(root: Path, acknowledged: Queues) -> int:
         for offset, number in queue.items():
             assert found[offset] == number
         extra += len(found) - len(queue)
-        # What was stored but not acknowledged when the kill came is there for good from now on.
+        # Messages that were stored and not acknowledged at the kill must stay from now on.
         queue.update(enumerate(found))
     store.close()
-    assert extra < 40, "more than one message or batch that nobody was told of"
+    assert extra < 40, "more than one unacknowledged message or batch"
     messages = check_agreement(root)
     assert messages == sum(map(len, acknowledged.values()))
     return messages
 
 
 @pytest.mark.timeout(60 + 10 * _ROUNDS)
-def test_kills_at_any_moment(tmp_path: Path) -> None:
+def test_kills_at_any_moment_lose_no_acknowledged_message(tmp_path: Path) -> None:
     chance = random.Random()
     acknowledged: Queues = {}
     messages = 0
     for seed in range(1, _ROUNDS + 1):
-        # Of some rounds the kill comes while the store is being opened.
+        # In some rounds the kill hits the opening of the store.
         lines = 0 if seed % 4 == 0 else chance.randrange(1, _MOST_LINES)
         for line in write_and_be_killed(tmp_path, seed, lines):
             if line != "open\n":

@@ -1,4 +1,4 @@
-"""Timed messages and kill -9: none is lost or early, and what was taken back stays so."""
+"""Timed messages and kill -9: none is lost or early, and recalled ones stay recalled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROUNDS = 3
 _A_ROUND = 120
 _POLL_SECONDS = 0.02
 _DELIVERED = ("T", 0)
-# So that much is on the disk, and much is not, when it is killed.
+# At a kill a part is on the disk, and a part is not.
 _SETTINGS = {
     "timerPrecisionMs": "100",
     "timerFlushIntervalMs": "100",
@@ -33,7 +33,7 @@ _SETTINGS = {
 
 
 @pytest.mark.timeout(90)
-async def test_each_timed_message_comes(tmp_path: Path, flush_mode: str, seed: int) -> None:
+async def test_each_timed_message_is_delivered(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)
     recalled: set[int] = set()
     async with FaultyBroker(tmp_path, flush_mode, settings=_SETTINGS) as broker:
@@ -58,7 +58,7 @@ async def test_each_timed_message_comes(tmp_path: Path, flush_mode: str, seed: i
 
 
 async def _send(port: int, numbers: range, chance: random.Random) -> set[int]:
-    """Messages of the next seconds; those that were taken back."""
+    """Send messages due within seconds, and recall some; return the numbers of the recalled ones."""
     recalled: set[int] = set()
     async with raw_client(port) as client:
         for number in numbers:
@@ -86,7 +86,7 @@ async def _until_stored(port: int, count: int) -> None:
 
 
 async def _all_delivered(port: int, numbers: set[int]) -> list[MessageExt]:
-    """Everything that was delivered, once these are there."""
+    """Wait until these messages were delivered; return all deliveries."""
     async with asyncio.timeout(20):
         while True:
             messages = (await read_queues(port, [_DELIVERED]))[_DELIVERED]

@@ -1,4 +1,4 @@
-"""Transactions and kill -9: each ends as its producer said, and what is open stays so."""
+"""Transactions and kill -9: each ends as its producer decided, and pending ones stay pending."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPEN, _COMMIT, _ROLLBACK = (
     MessageSysFlag.TRANSACTION_COMMIT,
     MessageSysFlag.TRANSACTION_ROLLBACK,
 )
-# Nobody is asked while messages are sent; then often, and offsets are on the disk when it is killed.
+# No checks during the sends, frequent ones afterwards. Offsets are on the disk at a kill.
 _SETTINGS = {
     "transactionTimeOut": "600000",
     "transactionCheckInterval": "50",
@@ -45,30 +45,34 @@ _SETTINGS = {
 
 
 @pytest.mark.timeout(90)
-async def test_each_transaction_ends_as_its_producer_said(tmp_path: Path, flush_mode: str, seed: int) -> None:
+async def test_each_transaction_ends_as_its_producer_decided(
+    tmp_path: Path, flush_mode: str, seed: int
+) -> None:
     chance = random.Random(seed)
     said: dict[bytes, int] = {}
-    not_noted: set[bytes] = set()
+    not_in_ops: set[bytes] = set()
     async with FaultyBroker(tmp_path, flush_mode, settings=_SETTINGS) as broker:
         await _make_topic(broker.port)
         for number in range(_ROUNDS):
             now = await _transact(broker.port, number * _A_ROUND, chance)
             said |= {body: state for body, (state, _) in now.items()}
             if number % 2:
-                not_noted |= set(now)
+                not_in_ops |= set(now)
             else:
-                await _until_noted(broker.port, {offset for state, offset in now.values() if state != _OPEN})
+                await _until_ops_name(
+                    broker.port, {offset for state, offset in now.values() if state != _OPEN}
+                )
                 await _until_checked(broker.port)
             broker.kill()
             await broker.start()
             check_directory(broker.store_path)
-        await _answer_for_all(broker.port, said, not_noted)
+        await _answer_for_all(broker.port, said, not_in_ops)
         stored = Counter(
             message.body for message in (await read_queues(broker.port, [_COMMITTED]))[_COMMITTED]
         )
         assert set(stored) == {body for body, state in said.items() if state != _ROLLBACK}
-        # What was killed before it was noted may have been asked about, and committed, again.
-        assert {body for body, count in stored.items() if count > 1} <= not_noted
+        # Transactions killed before their op message was stored may be checked and committed again.
+        assert {body for body, count in stored.items() if count > 1} <= not_in_ops
         await broker.stop()
         check_directory(broker.store_path, stopped_cleanly=True)
     assert broker.logged_errors() == []
@@ -80,7 +84,7 @@ async def _make_topic(port: int) -> None:
 
 
 async def _transact(port: int, first: int, chance: random.Random) -> dict[bytes, tuple[int, int]]:
-    """Send messages, and commit, roll back or leave open each: what was said, and the offset of the half."""
+    """Send half messages, and commit, roll back or leave each pending; return outcomes and queue offsets."""
     said: dict[bytes, tuple[int, int]] = {}
     async with raw_client(port) as client:
         for number in range(first, first + _A_ROUND):
@@ -93,8 +97,8 @@ async def _transact(port: int, first: int, chance: random.Random) -> dict[bytes,
     return said
 
 
-async def _until_noted(port: int, half_offsets: set[int]) -> None:
-    """Op messages name all of them."""
+async def _until_ops_name(port: int, half_offsets: set[int]) -> None:
+    """Wait until op messages name all of these half messages."""
     async with asyncio.timeout(20):
         while True:
             ops = (await read_queues(port, [_OPS]))[_OPS]
@@ -104,27 +108,27 @@ async def _until_noted(port: int, half_offsets: set[int]) -> None:
 
 
 async def _until_checked(port: int) -> None:
-    """Some of the half messages were appended again."""
+    """Wait until half messages were appended again by checks."""
     async with asyncio.timeout(20), raw_client(port) as client:
         before = await end_of(client, _HALVES)
-        await _ask_at_once(client)
+        await _check_at_once(client)
         while await end_of(client, _HALVES) == before:  # noqa: ASYNC110  # another process appends
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _ask_at_once(client: RawClient) -> None:
-    """Have producers asked about all that is open."""
+async def _check_at_once(client: RawClient) -> None:
+    """Let the broker check all pending transactions."""
     command = request(RequestCode.UPDATE_BROKER_CONFIG, b"transactionTimeOut=1\n")
     answer = await client.ask(command)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-async def _answer_for_all(port: int, said: dict[bytes, int], not_noted: set[bytes]) -> None:
-    """Say the same again when the broker asks, and commit what was left open, until all of that is."""
+async def _answer_for_all(port: int, said: dict[bytes, int], not_in_ops: set[bytes]) -> None:
+    """Answer checks with the same outcome, and commit the pending transactions until none is left."""
     left = {body for body, state in said.items() if state == _OPEN}
     waiting: dict[int, bytes] = {}
     async with asyncio.timeout(30), raw_client(port) as client:
-        await _ask_at_once(client)
+        await _check_at_once(client)
         client.send(heartbeat("c", None, producer_groups=[_GROUP]))
         while left:
             command = await client.receive()
@@ -136,7 +140,7 @@ async def _answer_for_all(port: int, said: dict[bytes, int], not_noted: set[byte
             if command.code != RequestCode.CHECK_TRANSACTION_STATE:
                 continue
             (message,) = decode_messages(command.body)
-            assert said[message.body] == _OPEN or message.body in not_noted
+            assert said[message.body] == _OPEN or message.body in not_in_ops
             answer = _answer(command, said[message.body] or _COMMIT)
             waiting[answer.opaque] = message.body
             client.send(answer)

@@ -1,4 +1,4 @@
-"""The compose files: by the Compose Specification's schema, and by what is in them."""
+"""The compose files: the Compose Specification's schema, and their content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS = re.compile(r"(\d+)s")
 
 
 def _services() -> dict[str, dict[str, Any]]:
-    """All services of both files, variables replaced by their defaults."""
+    """All services of both files, with variables replaced by their defaults."""
     return {
         name: _substituted(service)
         for file in (BASE, FULL)
@@ -39,13 +39,13 @@ def _substituted(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("file", [BASE, FULL], ids=lambda file: file.name)
-def test_the_schema_is_kept(file: Path) -> None:
+def test_the_files_match_the_schema(file: Path) -> None:
     checker = tool_or_skip("check-jsonschema", "Python package check-jsonschema")
     judged([checker, "--builtin-schema", "vendor.compose-spec", file])
 
 
 @pytest.mark.parametrize("files", [[BASE], [BASE, FULL]], ids=["base", "full"])
-def test_compose_takes_them(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compose_accepts_the_files(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     docker = tool_or_skip("docker", "Docker with its compose plugin")
     monkeypatch.setenv("GRAFANA_ADMIN_PASSWORD", "secret")
     try:
@@ -55,7 +55,7 @@ def test_compose_takes_them(files: list[Path], monkeypatch: pytest.MonkeyPatch) 
     judged([docker, "compose", *(word for file in files for word in ("-f", file)), "config", "--quiet"])
 
 
-def test_the_commands_are_what_the_daemons_take() -> None:
+def test_the_daemons_accept_their_commands() -> None:
     services = _services()
     bin_folder = tool_or_skip("rmq-broker", "this project itself").parent
     for name in ("namesrv", "broker"):
@@ -64,7 +64,7 @@ def test_the_commands_are_what_the_daemons_take() -> None:
         assert services[name]["healthcheck"]["test"] == ["CMD", "rmq-health", name]
 
 
-def test_a_new_container_is_the_same_broker() -> None:
+def test_a_new_container_keeps_the_brokers_identity() -> None:
     broker = _services()["broker"]
     settings = dict(word.split("=", 1) for word in broker["command"] if "=" in word)
     assert settings["brokerName"] != ""
@@ -73,7 +73,7 @@ def test_a_new_container_is_the_same_broker() -> None:
     assert broker["depends_on"]["namesrv"]["condition"] == "service_healthy"
 
 
-def test_the_brokers_ports_are_the_same_outside_and_inside() -> None:
+def test_the_brokers_ports_are_equal_outside_and_inside() -> None:
     port, namesrv_port = BrokerSettings().listen_port, NamesrvSettings().listen_port
     services = _services()
     assert services["broker"]["ports"] == [f"{each}:{each}" for each in (port, port - 2)]
@@ -81,7 +81,7 @@ def test_the_brokers_ports_are_the_same_outside_and_inside() -> None:
 
 
 @pytest.mark.parametrize("name", ["namesrv", "broker"])
-def test_a_daemon_is_locked_in_and_given_time_to_stop(name: str) -> None:
+def test_daemons_are_confined_and_have_time_to_stop(name: str) -> None:
     service = _services()[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -93,7 +93,7 @@ def test_a_daemon_is_locked_in_and_given_time_to_stop(name: str) -> None:
     assert volume == f"{name}:{parse(DEPLOY / 'Containerfile')[-1].last('VOLUME').text}"
 
 
-def test_what_is_mounted_and_built_is_there() -> None:
+def test_mounted_files_and_build_files_exist() -> None:
     declared = {name for file in (BASE, FULL) for name in yaml_of(file)["volumes"]}
     used: set[str] = set()
     for service in _services().values():
@@ -111,13 +111,13 @@ def test_what_is_mounted_and_built_is_there() -> None:
     assert used == declared
 
 
-def test_pages_without_a_password_are_on_this_machine_alone() -> None:
+def test_pages_without_a_password_are_local_only() -> None:
     services = _services()
     for name in set(services) - {"namesrv", "broker"}:
         assert all(port.startswith("127.0.0.1:") for port in services[name].get("ports", []))
 
 
-def test_images_of_others_have_a_version() -> None:
+def test_foreign_images_have_a_version() -> None:
     for name, service in _services().items():
         if "build" not in service:
             assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"]), name

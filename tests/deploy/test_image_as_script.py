@@ -1,7 +1,7 @@
-"""What the container file does, without a container: built in a clean folder, both daemons started.
+"""The container file executed without a container: built in a clean folder, both daemons started.
 
-The paths of the image stand below a folder here, and where the tests run as root the daemons run as the
-image's user, who may write to nothing but the volume.
+The paths of the image are below a folder. If the tests run as root, the daemons run as the image's user,
+which may write only to the volume.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.requirements import built_or_skip
 from tests.support.toolchain import BuildFailed
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(600)  # the packages are fetched, and one of them compiled
+pytestmark = pytest.mark.timeout(600)  # downloads the packages, and compiles one
 
 _BUILD_TIMEOUT_SECONDS = 500
 _READY_SECONDS = 30.0
@@ -38,7 +38,7 @@ _QUIET = ["--set", f"bindAddress={LOOPBACK}", "--set", "metricsExporterType=DISA
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the container file leaves behind, with `root` in place of the image's /."""
+    """The result of the container file, with `root` in place of the image's /."""
 
     root: Path
     stage: Stage
@@ -49,7 +49,7 @@ class Image:
         return self.root / self.stage.last("VOLUME").text.lstrip("/")
 
     def environment(self) -> Mapping[str, str]:
-        """ENV's, with the paths of here; nothing of this process but where the system's programs are."""
+        """The image's environment with local paths; of this process only the system's part of PATH."""
         base = {"PATH": os.defpath}
         for name, value in self.stage.environment().items():
             text = re.sub(r"(?<![^:])/(opt|var)/", rf"{self.root}/\1/", value)
@@ -73,7 +73,7 @@ class Image:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Image]:
-    # Not pytest's folder: that is its user's alone.
+    # Not pytest's folder, which other users cannot read.
     root = Path(tempfile.mkdtemp(prefix="image-"))
     try:
         root.chmod(0o755)
@@ -90,17 +90,17 @@ def image() -> Iterator[Image]:
 
 
 def _python_and_user(stage: Stage) -> tuple[Path, tuple[str, ...]]:
-    """An interpreter, and the words before a command that make it run as USER says.
+    """Return an interpreter, and the command prefix that switches to USER.
 
-    Of the interpreters here one that USER can reach (root's own folder he cannot). Where there is none, or
-    the tests do not run as root, the image's commands run as whoever runs the tests.
+    The interpreter is one that USER can execute, which rules out root's home. Without one, or if the tests do
+    not run as root, the image's commands run as the user of the tests.
     """
     own = Path(sys.base_prefix) / "bin" / "python3"
     if os.geteuid() == 0 and shutil.which("setpriv") is not None:
         user, _, group = stage.last("USER").text.partition(":")
         become = ("setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs")
         for python in (own, Path("/usr/bin/python3")):
-            # `env`: the first program after setpriv still has root's ways.
+            # `env`, because setpriv itself still has root's permissions when it starts the program.
             usable = [*become, "env", str(python), "-c", "import ensurepip, enum; enum.StrEnum"]
             if subprocess.run(usable, capture_output=True, check=False, cwd="/").returncode == 0:
                 return python, become
@@ -108,7 +108,7 @@ def _python_and_user(stage: Stage) -> tuple[Path, tuple[str, ...]]:
 
 
 def _build(stage: Stage, root: Path, python: Path) -> None:
-    """COPY and RUN, in a folder that has nothing else. Raises BuildFailed."""
+    """Run COPY and RUN in an empty folder. Raises BuildFailed."""
     source = root / stage.last("WORKDIR").text.lstrip("/")
     for copy in stage.copies():
         for name in copy.sources:
@@ -135,7 +135,7 @@ def _build(stage: Stage, root: Path, python: Path) -> None:
     )
     if done.returncode != 0:
         raise BuildFailed(f"{script} ended with {done.returncode}:\n{done.stdout[-6000:]}")
-    shutil.rmtree(source)  # the image has only what was installed
+    shutil.rmtree(source)  # the image has only installed packages
 
 
 async def _ready(daemon: ServerProcess) -> None:
@@ -147,7 +147,7 @@ async def _ready(daemon: ServerProcess) -> None:
 
 
 async def _registered(namesrv: str, broker: str) -> None:
-    """A broker that no name server has answered in time is ready all the same, and goes on trying."""
+    """Wait for the registration: a broker without a reachable name server is ready, and retries."""
     async with asyncio.timeout(_READY_SECONDS):
         while not await has_broker(namesrv, broker):  # noqa: ASYNC110  # another process registers
             await asyncio.sleep(_POLL_SECONDS)
@@ -159,7 +159,7 @@ async def test_both_daemons_serve_and_stop(image: Image, tmp_path: Path) -> None
     broker: ServerProcess | None = None
     try:
         await _ready(namesrv)
-        # By name, as the compose file tells clients.
+        # By name, as in the compose file.
         settings = ["--set", "brokerIP1=localhost", "--set", f"listenPort={broker_port}"]
         settings += ["--set", "diskSpaceWarningLevelRatio=99", "--set", "diskSpaceCleanForciblyRatio=98"]
         command = [*image.stage.last("CMD").exec_form(), "-n", f"{LOOPBACK}:{namesrv_port}"]
@@ -175,7 +175,7 @@ async def test_both_daemons_serve_and_stop(image: Image, tmp_path: Path) -> None
         assert "hello without a loop" in passed.stdout
         assert (image.home / "store" / "commitlog").is_dir()
         assert await broker.stop(timeout_s=40) == 0, broker.log_tail()
-        assert not (image.home / "store" / "abort").exists(), "it did not stop in order"
+        assert not (image.home / "store" / "abort").exists(), "no graceful shutdown"
         assert await namesrv.stop(timeout_s=40) == 0, namesrv.log_tail()
         sick = await image.run(*health, "broker", f"{LOOPBACK}:{broker_port}")
         assert sick.exit_code == 1, sick
@@ -187,7 +187,7 @@ async def test_both_daemons_serve_and_stop(image: Image, tmp_path: Path) -> None
                 daemon.kill()
 
 
-async def test_the_image_has_what_it_needs_and_no_more(image: Image) -> None:
+async def test_the_image_has_only_the_needed_packages(image: Image) -> None:
     listed = await image.run(
         "python", "-c", "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
     )
@@ -197,7 +197,7 @@ async def test_the_image_has_what_it_needs_and_no_more(image: Image) -> None:
     assert not names & {"pip", "pyspark", "pyarrow", "numpy", "pytest"}
 
 
-async def test_its_user_may_write_to_the_volume_alone(image: Image) -> None:
+async def test_its_user_may_write_only_to_the_volume(image: Image) -> None:
     if not image.user:
         pytest.skip("only root can become the image's user, and only where it reaches a Python")
     for folder, code in ((image.root / "opt" / "rmq" / "bin", 1), (image.home, 0)):
@@ -207,7 +207,7 @@ async def test_its_user_may_write_to_the_volume_alone(image: Image) -> None:
         assert touched.exit_code == code, touched
 
 
-async def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+async def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "somebody-elses"
     other.mkdir()
     (other / "file").touch()

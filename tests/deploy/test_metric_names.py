@@ -1,4 +1,4 @@
-"""Every metric that a rule or a panel asks for is one that a running name server, broker or stream has."""
+"""All metrics that rules and panels use are exported by a running name server, broker or stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.spark.lag.events import progress, source
 
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "rmq.json"
 RULES = DEPLOY / "prometheus" / "rules.yml"
-# What Prometheus adds to each sample.
+# Labels that Prometheus adds to each sample.
 _ADDED = frozenset({"job", "instance"})
 _Labels = Mapping[str, frozenset[str]]
 
@@ -40,7 +40,7 @@ async def _scraped(port: int) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _of_a_stream() -> Iterator[tuple[str, frozenset[str]]]:
-    """What a driver publishes once a stream has read something."""
+    """The metrics that a driver publishes after a stream has read messages."""
     listener, registry = LagListener(), CollectorRegistry()
     listener.publish(registry)
     listener.onQueryProgress(progress(0, source({0: 1}, {0: 2})))
@@ -50,7 +50,7 @@ def _of_a_stream() -> Iterator[tuple[str, frozenset[str]]]:
 
 @pytest.fixture
 async def labels(tmp_path: Path) -> _Labels:
-    """The labels of each metric: of daemons that have seen clients and messages; of a stream."""
+    """The labels of each metric of a stream, and of daemons that served clients."""
     found: defaultdict[str, frozenset[str]] = defaultdict(lambda: _ADDED)
     ports = [free_port(), free_port()]
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
@@ -97,7 +97,7 @@ def _expressions_of_panels() -> Iterator[tuple[str, str]]:
 def _check(where: str, expression: str, labels: _Labels) -> int:
     asked = list(metrics_asked_for(expression))
     for name, matched in asked:
-        assert name in labels, f"{where}: nobody has {name}"
+        assert name in labels, f"{where}: no metric {name}"
         assert matched <= labels[name], f"{where}: {name} has no label {set(matched - labels[name])}"
     if asked:
         known = frozenset().union(*(labels[name] for name, _ in asked))
@@ -105,14 +105,14 @@ def _check(where: str, expression: str, labels: _Labels) -> int:
     return len(asked)
 
 
-async def test_what_panels_ask_for_is_there(labels: _Labels) -> None:
+async def test_panels_use_existing_metrics(labels: _Labels) -> None:
     asked = [_check(f"panel {title!r}", text, labels) for title, text in _expressions_of_panels()]
     assert all(asked)
     assert len(asked) > 20
 
 
-async def test_what_alerts_ask_for_is_there(labels: _Labels) -> None:
-    # `up` of RmqDown is Prometheus' own.
+async def test_alerts_use_existing_metrics(labels: _Labels) -> None:
+    # `up` of RmqDown is a metric of Prometheus itself.
     asked = {name: _check(f"alert {name}", text, labels) for name, text in _expressions_of_rules()}
     assert [name for name, count in asked.items() if count == 0] == ["RmqDown"]
 
@@ -125,12 +125,12 @@ async def test_what_alerts_ask_for_is_there(labels: _Labels) -> None:
         "sum by (zone) (rmq_held_pulls)",
     ],
 )
-def test_what_is_not_there_is_noticed(expression: str) -> None:
+def test_missing_metrics_are_found(expression: str) -> None:
     with pytest.raises(AssertionError):
         _check("test", expression, {"rmq_held_pulls": frozenset({"cluster"})})
 
 
-def test_the_dashboard_hangs_together() -> None:
+def test_the_dashboard_is_consistent() -> None:
     dashboard = _dashboard()
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -143,7 +143,7 @@ def test_the_dashboard_hangs_together() -> None:
             for x in range(place["x"], place["x"] + place["w"])
             for y in range(place["y"], place["y"] + place["h"])
         }
-        assert not cells & taken, f"{panel['title']} lies over another panel"
+        assert not cells & taken, f"{panel['title']} overlaps another panel"
         assert place["x"] + place["w"] <= 24
         taken |= cells
         if panel["type"] != "row":

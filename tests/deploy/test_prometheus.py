@@ -1,4 +1,4 @@
-"""Prometheus' configuration and alert rules, judged by promtool: each alert is made to come."""
+"""Prometheus' configuration and alert rules, checked by promtool; each alert is made to fire."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_the_rules_are_valid() -> None:
     judged([_promtool(), "check", "rules", "--lint-fatal", PROMETHEUS / "rules.yml"])
 
 
-def test_alerts_come_when_they_should() -> None:
+def test_alerts_fire_as_expected() -> None:
     judged([_promtool(), "test", "rules", PROMETHEUS / "rules_test.yml"])
 
 
-def test_simple_alerts_come_when_they_should_without_promtool_too() -> None:
+def test_threshold_alerts_fire_as_expected_without_promtool() -> None:
     groups = yaml_of(PROMETHEUS / "rules.yml")["groups"]
     rules = {rule["alert"]: ThresholdRule.of(rule) for group in groups for rule in group["rules"]}
     judged_here = set()
@@ -58,7 +58,7 @@ def test_every_alert_is_tested() -> None:
     assert made_to_come == alerts
 
 
-def test_every_alert_says_how_bad_it_is_and_what() -> None:
+def test_every_alert_has_a_severity_and_a_text() -> None:
     for group in yaml_of(PROMETHEUS / "rules.yml")["groups"]:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in {"critical", "warning"}, rule["alert"]

@@ -1,4 +1,4 @@
-"""The systemd units, judged by systemd's own tools; their settings by the daemons."""
+"""The systemd units, checked by systemd's tools; their settings by the daemons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.requirements import tool_or_skip
 UNITS = DEPLOY / "systemd"
 _NAMES = ["namesrv", "broker"]
 _SYSTEMD = "Debian package systemd"
-# systemd's scale: 0 is locked in, 100 is everything; what is left is the network, which a server needs.
+# systemd's exposure level, 0 (confined) to 100 (unconfined). The rest is the network, which servers need.
 _MOST_EXPOSURE = 20
 
 
@@ -28,24 +28,24 @@ def _values(name: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_systemd_verifies_it(name: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(name: str, tmp_path: Path) -> None:
     analyze = tool_or_skip("systemd-analyze", _SYSTEMD)
     unit = UNITS / f"rmq-{name}.service"
     programs = Path(sys.executable).parent
-    # The programs where they are here.
+    # The programs with their local paths.
     (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/rmq/bin", str(programs)))
     said = judged([analyze, "--man=no", "verify", tmp_path / unit.name])
     assert said == "", "systemd has remarks"
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_it_is_locked_in(name: str) -> None:
+def test_the_units_are_confined(name: str) -> None:
     analyze = tool_or_skip("systemd-analyze", _SYSTEMD)
     unit = UNITS / f"rmq-{name}.service"
     judged([analyze, "security", "--offline=yes", f"--threshold={_MOST_EXPOSURE}", "--no-pager", unit])
 
 
-def test_the_user_can_be_made(tmp_path: Path) -> None:
+def test_the_user_can_be_created(tmp_path: Path) -> None:
     sysusers = tool_or_skip("systemd-sysusers", _SYSTEMD)
     said = judged([sysusers, "--dry-run", f"--root={tmp_path}", "--inline", *_sysusers_lines()])
     assert "user 'rmq'" in said.lower()
@@ -57,7 +57,7 @@ def _sysusers_lines() -> list[str]:
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_the_settings_are_what_the_daemon_takes(name: str) -> None:
+def test_the_daemons_accept_their_settings(name: str) -> None:
     program = Path(sys.executable).parent / f"rmq-{name}"
     printed = judged([program, "-c", UNITS / f"{name}.conf", "--print-config"])
     assert _values(name)["ExecStart"] == [f"/opt/rmq/bin/rmq-{name} -c /etc/rmq/{name}.conf"]
@@ -67,7 +67,7 @@ def test_the_settings_are_what_the_daemon_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_it_may_stop_in_order_and_does_not_start_in_vain(name: str) -> None:
+def test_units_have_time_to_stop_and_restart_only_after_failures(name: str) -> None:
     values = _values(name)
     (stops_within,) = values["TimeoutStopSec"]
     assert int(stops_within) >= BrokerSettings().shutdown_wait_seconds + 10
@@ -76,11 +76,11 @@ def test_it_may_stop_in_order_and_does_not_start_in_vain(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_it_can_tell_one_boot_of_the_machine_from_another(name: str) -> None:
-    # /proc/sys/kernel/random/boot_id decides what a start has to read again.
+def test_the_broker_can_read_the_boot_id(name: str) -> None:
+    # /proc/sys/kernel/random/boot_id decides how much of the log a start reads again.
     assert "ProcSubset" not in _values(name)
 
 
-def test_both_can_serve_metrics_on_one_machine() -> None:
+def test_both_daemons_can_serve_metrics_on_one_machine() -> None:
     conf = (UNITS / "namesrv.conf").read_text()
     assert f"metricsPromExporterPort={BrokerSettings().metrics_port + 1}\n" in conf

@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS = 60
 
 
 def judged(command: Sequence[str | Path], cwd: Path = DEPLOY) -> str:
-    """What a tool printed; AssertionError with all of it where it is not content."""
+    """Run a tool and return its output; AssertionError with the output if it fails."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -31,5 +31,5 @@ def judged(command: Sequence[str | Path], cwd: Path = DEPLOY) -> str:
 
 
 def yaml_of(path: Path) -> Any:
-    """A YAML file's content."""
+    """Parse a YAML file."""
     return pytest.importorskip("yaml", reason="PyYAML is not installed").safe_load(path.read_text())

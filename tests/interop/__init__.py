@@ -1,1 +1,1 @@
-"""Foreign clients against our servers, and our SDK against Apache's."""
+"""Foreign clients with this project's servers, and this project's SDK with Apache's."""

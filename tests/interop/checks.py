@@ -1,4 +1,4 @@
-"""What is expected of every pair of a client and servers, whoever made them."""
+"""Checks that every pair of a client and servers must pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import until
 
 
 def bodies_of(outcome: Outcome) -> list[str]:
-    """The digests of what a consumer received."""
+    """The digests of the messages that a consumer received."""
     return sorted(message["bodySha256"] for message in outcome.messages)
 
 
@@ -23,7 +23,7 @@ def expected_bodies(count: int, size: int = 32) -> list[str]:
 
 
 async def check_sends_and_consumes(client: ForeignClient, topic: str, mode: str | None = None) -> None:
-    """Six messages in a mode of sending, and two with a tag that the consumer does not want."""
+    """Check six messages in one mode of sending, and two with a tag without subscription."""
     (await client.run("send", topic=topic, count=2, tag="other")).check()
     (await client.run("send", topic=topic, count=6, tag="A", keys="k{}", mode=mode)).check()
     received = await client.run("consume", topic=topic, group=topic, tag="A || B", count=6)
@@ -32,7 +32,7 @@ async def check_sends_and_consumes(client: ForeignClient, topic: str, mode: str 
 
 
 async def check_reads_java_and_is_read(client: ForeignClient, shell: JavaShell, topic: str) -> None:
-    """Compressed bodies and batches of Java's, and the client's own compressed bodies read by Java."""
+    """Check compressed bodies and batches of Java, and that Java reads the client's compressed bodies."""
     (await client.run("send", topic=topic, count=3, size=10_000, tag="foreign")).check()
     (await shell.run("send", topic=topic, count=3, size=10_000, compress="zlib", tag="java")).check()
     (await shell.run("send", topic=topic, count=5, mode="batch", tag="batch")).check()
@@ -46,10 +46,10 @@ async def check_reads_java_and_is_read(client: ForeignClient, shell: JavaShell, 
 
 
 async def check_goes_on_after_a_restart(client: ForeignClient, topic: str) -> None:
-    """A group's second consumer gets what came after the first one had stopped, and nothing else."""
+    """Check that a second consumer gets only the messages after the stopped first one's offset."""
     for size in (32, 50):
         (await client.run("send", topic=topic, count=4, size=size)).check()
-        # More than there are: it is told to stop when it has worked them off, and then commits them all.
+        # More than there are: it is stopped when it has consumed all of them, and commits them.
         with client.start("consume", topic=topic, group=topic, count=10_000) as consumer:
             await consumer.wait_for("message", 4)
             received = await consumer.stop()
@@ -59,14 +59,14 @@ async def check_goes_on_after_a_restart(client: ForeignClient, topic: str) -> No
 async def check_shares_the_queues(
     client: ForeignClient, topic: str, sender: ForeignClient | JavaShell | None = None
 ) -> None:
-    """Two consumers of a group get everything between them; one that is left alone gets it all."""
+    """Check that two consumers of a group share the messages, and that the remaining one gets all."""
     send = (sender or client).run
     with (
         client.start("consume", topic=topic, group=topic, count=10_000) as first,
         client.start("consume", topic=topic, group=topic, count=10_000) as second,
     ):
         async with asyncio.timeout(60):
-            # Until the queues are shared, all goes to one of them.
+            # Before the rebalance one of them gets all messages.
             size = 100
             while not (first.named("message") and second.named("message")):
                 size += 1
@@ -79,7 +79,7 @@ async def check_shares_the_queues(
 
 
 def offsets_by_queue(consumer: RunningProgram) -> dict[int, list[int]]:
-    """Where the messages stood that a consumer got, in the order in which it got them."""
+    """The queue offsets of the messages that a consumer received, in order of arrival."""
     by_queue: dict[int, list[int]] = defaultdict(list)
     for message in consumer.named("message"):
         by_queue[message["queueId"]].append(message["queueOffset"])
@@ -87,13 +87,13 @@ def offsets_by_queue(consumer: RunningProgram) -> dict[int, list[int]]:
 
 
 def check_order(by_queue: Mapping[int, list[int]]) -> None:
-    """That the messages of each queue came in their order, none twice."""
+    """Check that the messages of each queue arrived in order, without duplicates."""
     for queue_id, offsets in by_queue.items():
         assert offsets == sorted(set(offsets)), f"queue {queue_id}: {offsets}"
 
 
 async def wait_for_bodies(consumers: Iterable[RunningProgram], expected: list[str]) -> None:
-    """Until each of the bodies came to one of the consumers (or to two, while a queue changes hands)."""
+    """Wait until each body arrived at a consumer (or at two, during a rebalance)."""
 
     def missing() -> set[str]:
         messages = [message for consumer in consumers for message in consumer.named("message")]

@@ -1,4 +1,4 @@
-"""What tests are given: a name server and its broker, ours or Apache's."""
+"""A name server and its broker, of this project or Apache's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the tests with foreign programs: builds (or visible skips) and Apache's own cluster."""
+"""Fixtures of the tests with foreign programs: builds (or visible skips) and Apache's cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEST_TIMEOUT_SECONDS = 120
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The time limit holds for the test alone: the first fixture of a fresh checkout builds for minutes."""
+    """Apply time limits to tests without their fixtures: the first fixture may build for minutes."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
@@ -52,9 +52,9 @@ def node_program() -> NodeProgram:
 
 @pytest.fixture(scope="session")
 def apache(apache_program: JavaProgram) -> Iterator[Apache]:
-    """Apache's name server and broker, one pair for all tests: each uses topics and groups of its own."""
-    # In a loop of its own: the servers are bound to none, while an asynchronous fixture would have to start
-    # again for every loop that tests run on.
+    """Apache's name server and broker, shared by all tests; each test uses its own topics and groups."""
+    # In a loop of its own: the servers are bound to no loop, and an asynchronous fixture would start again
+    # for each loop of the tests.
     with asyncio.Runner() as runner:
         cluster = apache_cluster(apache_program)
         yield runner.run(cluster.__aenter__())
@@ -63,7 +63,7 @@ def apache(apache_program: JavaProgram) -> Iterator[Apache]:
 
 @pytest.fixture(autouse=True)
 def apache_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Says so when one of Apache's servers died, rather than that everything times out from there on."""
+    """Fail at once if one of Apache's servers died; otherwise all later tests would time out."""
     yield
     if "apache" in request.fixturenames:
         for server in request.getfixturevalue("apache"):
@@ -73,7 +73,10 @@ def apache_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def own() -> Iterator[Own]:
-    """Our name server and broker, one pair for all tests. They have to stop cleanly, and to log no error."""
+    """This project's name server and broker, shared by all tests.
+
+    They must shut down gracefully, and log no error.
+    """
     with asyncio.Runner() as runner:
         cluster = own_cluster()
         namesrv, broker = runner.run(cluster.__aenter__())
@@ -101,9 +104,9 @@ def own_shell(own_java: JavaClient) -> Iterator[JavaShell]:
 def own_tool(
     java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaShell]:
-    """A JVM for JSON headers (the codes of POP do not fit the binary ones), and for mqadmin.
+    """A JVM that uses JSON headers (POP's request codes do not fit binary ones), also for mqadmin.
 
-    Each module has its own: a command line that mqadmin does not understand ends it.
+    One per module, because an invalid command line of mqadmin ends it.
     """
     with JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("java-json")).shell() as shell:
         yield shell
@@ -111,20 +114,20 @@ def own_tool(
 
 @pytest_asyncio.fixture
 async def own_topic(own: Own, name: str) -> str:
-    """A topic of this test on our broker, with four queues."""
+    """A topic of this test with four queues on this project's broker."""
     return await _create_topic(own, name)
 
 
 @pytest.fixture(params=[pytest.param("apache", marks=pytest.mark.java), "own"])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """A name server and a broker, of Apache's and of ours."""
+    """Each kind of cluster: Apache's and this project's."""
     servers: Cluster = request.getfixturevalue(request.param)
     return servers
 
 
 @pytest_asyncio.fixture
 async def topic(cluster: Cluster, name: str) -> str:
-    """A topic of this test on the cluster, with four queues."""
+    """A topic of this test with four queues on the cluster."""
     return await _create_topic(cluster, name)
 
 

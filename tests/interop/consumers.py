@@ -1,4 +1,4 @@
-"""Push consumers of ours on real servers: their timing, and who they are unless a test says otherwise."""
+"""Push consumers of the SDK on real servers: timing and default settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rmq_client import ConsumerTiming, PushConsumer
 
-# Short waits; the rebalancing is not so quick that a server gets to do nothing else.
+# Short waits; rebalances are rare enough to leave the servers time for other work.
 QUICK: Final = ConsumerTiming(
     rebalance_seconds=2.0,
     rebalance_again_seconds=0.1,

@@ -1,7 +1,7 @@
 """Apache's Java client, its admin tool, its Go client and ali-ons, as objects of the tests.
 
-Each is given the name server's address (anybody's) and a folder for its files. `run` runs one sub-command to
-its end, `start` one that goes on while the test does something else. The sub-commands and their options are
+Each gets the address of any name server, and a folder for its files. `run` runs one sub-command to its end,
+`start` starts one in the background. The sub-commands and their options are
 those of `interop.Main` (Java), `main.go` and `main.js`; `--namesrv` is added here.
 """
 
@@ -24,7 +24,7 @@ _DEFAULT_TIMEOUT_SECONDS = 60.0
 
 
 class ForeignClient:
-    """What all of them have in common: a program that takes sub-commands and prints events."""
+    """A program with sub-commands that prints events."""
 
     def __init__(self, namesrv: str, home: Path) -> None:
         self.namesrv = namesrv
@@ -32,7 +32,7 @@ class ForeignClient:
         home.mkdir(parents=True, exist_ok=True)
 
     def command(self, arguments: list[str]) -> list[str]:
-        """The whole command line that runs the program with these arguments."""
+        """The command line of the program with these arguments."""
         raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
@@ -43,9 +43,9 @@ class ForeignClient:
     ) -> Outcome:
         """`run("send", topic="T", count=3)`: run it to its end.
 
-        The outcome may be not ok (the client was refused). ForeignProgramFailed when the program itself went
-        wrong, TimeoutError when it took longer than `timeout_s` (which should be more than a `wait_s` of the
-        command's own: how long it waits for messages).
+        The outcome is not ok if the client was refused. Raises ForeignProgramFailed if the program itself
+        failed, and TimeoutError after `timeout_s`, which should exceed the time that the command waits for
+        messages (`wait_s`).
         """
         finished = await run_command(
             self._command(words, options), timeout_s=timeout_s, environment=self.environment()
@@ -64,23 +64,23 @@ class ForeignClient:
 
 @dataclass(frozen=True, slots=True)
 class AdminOutput:
-    """What mqadmin printed. There is no exit code to go by: it is 0 after most failures."""
+    """The output of mqadmin. Its exit code says nothing, because it is 0 after most failures."""
 
     text: str
 
     @property
     def failed(self) -> bool:
-        """Whether an exception was printed, or the command line not understood."""
+        """Whether it printed an exception or refused the command line."""
         return any(sign in self.text for sign in ("Exception", "usage: mqadmin", "not exist"))
 
     @property
     def rows(self) -> list[list[str]]:
-        """The lines of a table, cut at white space, without its heading (lines that begin with #)."""
+        """The rows of a table, split at white space, without the heading (lines that begin with #)."""
         lines = [line for line in self.text.splitlines() if line.strip()]
         return [line.split() for line in lines if not line.startswith("#")]
 
     def check(self) -> AdminOutput:
-        """Itself, unless `failed`: AssertionError with everything that was printed."""
+        """Return the output; AssertionError with all of it if the command failed."""
         assert not self.failed, self.text
         return self
 
@@ -109,7 +109,7 @@ class JavaClient(ForeignClient):
 
     @contextmanager
     def shell(self) -> Iterator[JavaShell]:
-        """One JVM for many commands, one after the other: saves the second that each start takes."""
+        """One JVM for many commands in turn, which saves the second that each start takes."""
         command = self.command(["shell"])
         with RunningProgram(command, self.home / "stderr.log", self.environment()) as program:
             yield JavaShell(program, self.namesrv)
@@ -136,7 +136,7 @@ class JavaShell:
     async def mqadmin(
         self, name: str, *arguments: str, timeout_s: float = _DEFAULT_TIMEOUT_SECONDS
     ) -> AdminOutput:
-        """As MqAdmin.run(), in this JVM. A command line that mqadmin does not understand ends the shell."""
+        """As MqAdmin.run(), in this JVM. An invalid command line of mqadmin ends the shell."""
         outcome = await self._run(["mqadmin", name, "-n", self._namesrv, *arguments], timeout_s)
         return AdminOutput(str(outcome.check().result["text"]))
 
@@ -147,7 +147,7 @@ class JavaShell:
         try:
             await self._program.wait_for("result", results + 1, timeout_s)
         except TimeoutError:
-            # Its result would be taken for the next command's.
+            # Otherwise its result would be read as that of the next command.
             self._program.kill()
             raise
         return outcome_in_shell(self._program.events[before:], arguments)

@@ -1,4 +1,4 @@
-"""One broker on a store directory, ours or Apache's, and what Apache's Java client gets from it."""
+"""A broker on a store directory, of this project or Apache's, read by Apache's Java client."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.own_servers import OwnBroker
 Queue = tuple[str, int]
 Stored = dict[Queue, list[Event]]
 
-# What a pull or a look-up answers at most.
+# Maximum number of messages in the answer to a pull or a look-up.
 MOST_BY_KEY = 64
 MOST_BY_UNIQUE_KEY = 32
 
 _INDEX_SECONDS = 20.0
 _INDEX_POLL_SECONDS = 0.2
-# What the client itself adds, and what differs from broker to broker.
+# Added by the client, or different on each broker.
 _NOT_STORED = ("MIN_OFFSET", "MAX_OFFSET")
 _COMPARED: tuple[str, ...] = (
     "topic",
@@ -48,7 +48,7 @@ _COMPARED: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A key, and how it is looked for; times in ms."""
+    """A look-up of a key; times in ms."""
 
     topic: str
     key: str
@@ -58,7 +58,7 @@ class LookUp:
     most: int = MOST_BY_KEY
 
     def option(self) -> str:
-        """As LookUpCommand reads it."""
+        """The look-up in the form that LookUpCommand parses."""
         return json.dumps(
             {
                 "topic": self.topic,
@@ -72,9 +72,9 @@ class LookUp:
 
 
 def comparable(message: Mapping[str, Any]) -> Event:
-    """A message as a client got it, without what does not come from the store.
+    """Return a client's message without the fields that do not come from the store.
 
-    A client that has decompressed a body takes that bit out of the flags: here it is always out.
+    A client that decompresses a body clears a bit of the flags, so this bit is always cleared here.
     """
     properties = {key: value for key, value in message["properties"].items() if key not in _NOT_STORED}
     flags = message["sysFlag"] & ~MessageSysFlag.COMPRESSED
@@ -82,7 +82,7 @@ def comparable(message: Mapping[str, Any]) -> Event:
 
 
 def check_begins_with(now: Stored, before: Stored) -> None:
-    """That each queue holds what it held before, and perhaps more."""
+    """Check that each queue begins with the messages that it had before."""
     for queue, messages in before.items():
         assert len(now[queue]) >= len(messages), f"{queue} ends at {len(now[queue])}, not {len(messages)}"
         for message, expected in zip(now[queue], messages, strict=False):
@@ -93,7 +93,7 @@ def check_begins_with(now: Stored, before: Stored) -> None:
 
 
 class Serving:
-    """A running broker, asked by the Java client."""
+    """A running broker, and the Java client for it."""
 
     def __init__(self, shell: JavaShell, namesrv_address: str, broker: OwnBroker | ApacheBroker) -> None:
         self.broker = broker
@@ -101,25 +101,25 @@ class Serving:
         self._at: dict[str, Any] = {"namesrv": namesrv_address}
 
     async def run(self, *words: str, **options: Any) -> Outcome:
-        """One command that has to succeed."""
+        """Run one command, which must succeed."""
         outcome = await self._shell.run(*words, **self._at, **options)
-        assert outcome.ok, f"{words}: {outcome.result}"  # not all that was received before
+        assert outcome.ok, f"{words}: {outcome.result}"  # without the messages received before
         return outcome
 
     async def create_topic(self, topic: str, queues: int, **options: Option) -> None:
-        """A topic, and wait for its route."""
+        """Create a topic, and wait for its route."""
         at = {"topic": topic, "queues": queues, "broker_addr": self.broker.address, **options}
         created = await self.run("admin", "createAndUpdateTopicConfig", **at)
         assert created.result["routeVisible"]
 
     async def send(self, topic: str, **options: Option) -> Outcome:
-        """Messages, all of which have to be stored."""
+        """Send messages, all of which must be stored."""
         sent = await self.run("send", topic=topic, **options)
         assert {result["status"] for result in sent.sent} == {"SEND_OK"}
         return sent
 
     async def scan(self, queues: Iterable[Queue]) -> Stored:
-        """All messages of the queues, from the first that is there."""
+        """Return all messages of the queues, from the first one."""
         names = [f"{topic}@{queue_id}" for topic, queue_id in queues]
         scanned = await self.run("scan", group="scan", queue=names)
         stored: Stored = {(event["topic"], event["queueId"]): [] for event in scanned.events[:-1]}
@@ -134,13 +134,13 @@ class Serving:
         return stored
 
     async def look_up(self, wanted: Sequence[LookUp]) -> list[list[int]]:
-        """Where in the log each of the keys is found, in the order of the answers."""
+        """Return the log offsets found for each key, in the order of the answers."""
         options = [each.option() for each in wanted]
         found = await self.run("lookup", broker_addr=self.broker.address, key=options)
         return list(found.result["keys"])
 
     async def finds(self, expected: Mapping[LookUp, Sequence[int]]) -> None:
-        """Wait until the keys are found where they are: an index may be built again in the background."""
+        """Wait until the keys are found at their places: an index may be rebuilt in the background."""
         deadline = time.monotonic() + _INDEX_SECONDS
         wrong = dict(expected)
         while True:
@@ -154,18 +154,18 @@ class Serving:
             await asyncio.sleep(_INDEX_POLL_SECONDS)
 
     async def view(self, offsets: Iterable[int]) -> list[Event]:
-        """The messages at some places in the log, by their offset message ids."""
+        """Return the messages at some log offsets, by their offset message ids."""
         options = [str(offset) for offset in offsets]
         viewed = await self.run("lookup", broker_addr=self.broker.address, view=options)
         return [comparable(message) for message in viewed.result["views"]]
 
     async def commit(self, topic: str, group: str, queue_id: int, count: int) -> int:
-        """Read some messages on from where the group was, and commit; the offset it began at."""
+        """Read some messages from the group's offset on, and commit; return the first offset."""
         options = {"api": "old", "queue": queue_id, "count": count, "max": count}
         pulled = await self.run("pull", topic=topic, group=group, commit=True, **options)
         return int(pulled.messages[0]["queueOffset"])
 
     async def addresses(self, topic: str) -> Mapping[str, str]:
-        """Where clients are sent for the topic."""
+        """Return the broker addresses in the topic's route."""
         route = await self.run("admin", "examineTopicRouteInfo", topic=topic)
         return dict(route.result["brokers"][0]["addresses"])

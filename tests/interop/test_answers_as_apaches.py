@@ -1,4 +1,4 @@
-"""The same calls of Apache's Java client to Apache's servers and to ours: the answers must not differ."""
+"""The same calls of Apache's Java client to Apache's servers and to this project's: equal answers."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ pytestmark = pytest.mark.java
 
 
 class Pair:
-    """One Java client, and the two clusters that it asks."""
+    """A Java client and two clusters."""
 
     def __init__(self, shell: JavaShell, own: Own, apache: Apache) -> None:
         self._shell = shell
         self._clusters: dict[str, Own | Apache] = {"ours": own, "apache": apache}
 
     async def run(self, *words: str, **options: Any) -> dict[str, Outcome]:
-        """The outcome of one command with each cluster."""
+        """Run a command with each cluster; return the outcomes."""
         return {name: await self.run_one(name, *words, **options) for name in self._clusters}
 
     async def run_one(self, cluster: str, /, *words: str, **options: Any) -> Outcome:
-        """The outcome of one command with one of the clusters."""
+        """Run a command with one cluster; return the outcome."""
         namesrv, _ = self._clusters[cluster]
         return await self._shell.run(*words, **{**options, "namesrv": namesrv.address})
 
     async def check_admin(self, action: str, options: Mapping[str, Option]) -> None:
-        """That an administrative call has the same result, or is refused with the same code."""
+        """Check that an admin call has the same result, or is refused with the same code."""
         outcomes = await self.run("admin", action, **options)
         answers = {name: self._answer(name, outcome) for name, outcome in outcomes.items()}
         assert answers["ours"] == answers["apache"], f"{action} {options}"
@@ -49,7 +49,7 @@ class Pair:
             return outcome.error["class"], outcome.error["code"]
         text = json.dumps(outcome.result, sort_keys=True)
         text = text.replace(self._clusters[name][1].address, "ADDRESS")
-        # Points in time.
+        # Times.
         return json.loads(re.sub(r"\b1[78]\d{11}\b", "0", text))
 
 
@@ -89,7 +89,7 @@ QUESTIONS_ABOUT_TOPICS: list[Call] = [
 ]
 
 
-async def test_questions(pair: Pair, name: str) -> None:
+async def test_queries_of_the_admin_api(pair: Pair, name: str) -> None:
     await both_have_topic(pair, name)
     sent = await pair.run("send", topic=name, count=5, mode="queue", queue=1)
     assert all(outcome.ok for outcome in sent.values())
@@ -148,7 +148,7 @@ QUESTIONS_ABOUT_MESSAGES: list[Call] = [
 ]
 
 
-async def test_questions_about_messages_and_groups(pair: Pair, name: str) -> None:
+async def test_queries_about_messages_and_groups(pair: Pair, name: str) -> None:
     await both_have_topic(pair, name)
     sent = await pair.run("send", topic=name, count=5, mode="queue", queue=1, tag="A", keys="k{} all")
     assert all(outcome.ok for outcome in sent.values())
@@ -161,7 +161,7 @@ async def test_questions_about_messages_and_groups(pair: Pair, name: str) -> Non
             for key, value in options.items()
         }
         await pair.check_admin(action, mine)
-    # The ids differ, but what they lead to does not.
+    # The ids differ, the messages that they name do not.
     for id_name in ("msgId", "offsetMsgId"):
         found = [
             await pair.run_one(cluster, "admin", "viewMessage", topic=name, msg_id=outcome.sent[2][id_name])
@@ -172,7 +172,7 @@ async def test_questions_about_messages_and_groups(pair: Pair, name: str) -> Non
 
 
 async def both_find(pair: Pair, topic: str, key: str, count: int) -> None:
-    """Wait for the index: Apache's is made a moment after the answer to a send."""
+    """Wait for the index: Apache's broker indexes a message after the answer to its send."""
     async with asyncio.timeout(20):
         while True:
             found = (await pair.run("admin", "queryMessage", topic=topic, key=key)).values()
@@ -244,7 +244,7 @@ async def test_key_value_configuration(pair: Pair, name: str) -> None:
 
 async def test_write_permission_and_settings(pair: Pair, name: str) -> None:
     await both_have_topic(pair, name)
-    # The numbers of topics differ: other tests made some.
+    # The numbers of topics differ, because other tests created some.
     for action in ("wipeWritePerm", "addWritePerm"):
         changed = await pair.run("admin", action, broker=BROKER)
         assert all(outcome.check().result["topics"] > 10 for outcome in changed.values())
@@ -270,7 +270,7 @@ async def test_write_permission_and_settings(pair: Pair, name: str) -> None:
     ],
     ids=["plain", "batch", "zlib", "zstd", "oneway", "tiny"],
 )
-async def test_messages_are_stored_alike(pair: Pair, name: str, options: dict[str, Option]) -> None:
+async def test_stored_messages_are_equal(pair: Pair, name: str, options: dict[str, Option]) -> None:
     await both_have_topic(pair, name)
     sent = await pair.run("send", topic=name, count=2, **{"mode": "selector", **options})
     ours, apaches = (outcome.check().sent for outcome in sent.values())
@@ -282,13 +282,13 @@ async def test_messages_are_stored_alike(pair: Pair, name: str, options: dict[st
 
 
 def answer_in_short(result: Event) -> dict[str, Any]:
-    """All that both brokers must have answered alike."""
+    """The fields of an answer that must be equal."""
     places = {name: result.get(name) for name in ("queueId", "queueOffset", "status", "regionId", "traceOn")}
     return {**places, "transactionId is msgId": result.get("transactionId") == result.get("msgId")}
 
 
 def message_in_short(message: Event) -> str:
-    """All that both brokers must have stored in the same way."""
+    """The fields of a message that must be stored equally."""
     fields: dict[str, Any] = {
         key: message[key]
         for key in (

@@ -1,4 +1,4 @@
-"""Apache's Go client on our name server and broker."""
+"""Apache's Go client with this project's name server and broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_sends_and_consumes(go: GoClient, own_topic: str, mode: str) -> No
     await check_sends_and_consumes(go, own_topic, mode=mode)
 
 
-async def test_the_first_send_makes_the_topic(go: GoClient, name: str) -> None:
+async def test_the_first_send_creates_the_topic(go: GoClient, name: str) -> None:
     (await go.run("send", topic=name, count=3)).check()
     received = await go.run("consume", topic=name, group=name, count=3)
     assert bodies_of(received.check()) == expected_bodies(3)
@@ -42,7 +42,7 @@ async def test_consumes_as_a_broadcast_group(go: GoClient, own_topic: str) -> No
     assert bodies_of(received.check()) == expected_bodies(4)
 
 
-async def test_a_group_goes_on_where_it_was(go: GoClient, own_topic: str) -> None:
+async def test_a_restarted_group_continues_at_its_offset(go: GoClient, own_topic: str) -> None:
     await check_goes_on_after_a_restart(go, own_topic)
 
 
@@ -50,7 +50,7 @@ async def test_consumers_of_a_group_share_the_queues(go: GoClient, own_topic: st
     await check_shares_the_queues(go, own_topic)
 
 
-async def test_a_refused_send_tells_why(go: GoClient, own_topic: str) -> None:
+async def test_a_refused_send_names_the_cause(go: GoClient, own_topic: str) -> None:
     refused = await go.run("send", topic=own_topic, size=5_000_000, compress_over=6_000_000)
     assert refused.error is not None
     assert "CODE: 13" in refused.error["message"]
@@ -58,5 +58,5 @@ async def test_a_refused_send_tells_why(go: GoClient, own_topic: str) -> None:
 
 
 @pytest.mark.java
-async def test_reads_java_and_is_read(go: GoClient, own_shell: JavaShell, own_topic: str) -> None:
+async def test_exchange_of_messages_with_java(go: GoClient, own_shell: JavaShell, own_topic: str) -> None:
     await check_reads_java_and_is_read(go, own_shell, own_topic)

@@ -1,4 +1,4 @@
-"""The same requests about groups to Apache's broker and to ours, byte for byte: answers must not differ."""
+"""The same requests about groups to Apache's broker and to this project's, byte for byte: equal answers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class _Pair:
         self._clients = clients
 
     async def same(self, command: RemotingCommand, fields: tuple[str, ...] = ()) -> RemotingCommand:
-        """Our answer, which has the code, the body and these fields of Apache's."""
+        """Return this project's answer after comparing code, body and these fields with Apache's."""
         answers = {}
         for name, client in self._clients.items():
-            # Each connection has request numbers of its own.
+            # Each connection numbers its requests itself.
             answers[name], _ = await ask_among_notifications(client, command)
         ours, apaches = answers["ours"], answers["apache"]
         seen, expected = (
@@ -51,14 +51,14 @@ class _Pair:
         return ours
 
     async def answers(self, command: RemotingCommand) -> tuple[RemotingCommand, RemotingCommand]:
-        """Our answer and Apache's, for a request in which they differ."""
+        """Return both answers to a request in which they differ."""
         ours, _ = await ask_among_notifications(self._clients["ours"], command)
         apaches, _ = await ask_among_notifications(self._clients["apache"], command)
         return ours, apaches
 
 
 def _content(asked: RemotingCommand, answer: RemotingCommand) -> object:
-    """Where the messages are that a pull got; of other answers the JSON, lists in any order."""
+    """The places of the messages of a pull; of other answers the JSON, with lists in any order."""
     if asked.code == Code.PULL_MESSAGE:
         return [message.queue_offset for message in decode_messages(answer.body)]
     return _unordered(fastjson.loads(answer.body)) if answer.body else None
@@ -150,7 +150,7 @@ async def test_offsets(pair: _Pair, name: str) -> None:
     await offset()
 
 
-async def test_offsets_of_groups_beside_each_other(pair: _Pair, name: str) -> None:
+async def test_offsets_of_several_groups(pair: _Pair, name: str) -> None:
     place = {"topic": name, "queueId": 0}
     await pair.same(heartbeat("c2", "b" + name, {name: "*"}))
     for group, offset in ((name, 2), ("b" + name, 4)):
@@ -166,13 +166,13 @@ async def test_offsets_of_groups_beside_each_other(pair: _Pair, name: str) -> No
         "offset": "2"
     }
     await pair.same(request(Code.QUERY_SUBSCRIPTION_BY_CONSUMER, group="unknown" + name, topic=name))
-    # Somebody who pulls more than he commits.
+    # A group that pulls more than it commits.
     await pair.same(pull(name, name, offset=2, count=2, commit=2, serialization=_JSON))
     await pair.same(request(Code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=name))
     await pair.same(request(Code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="unknown" + name))
 
 
-async def test_what_a_group_may_read(pair: _Pair, name: str) -> None:
+async def test_read_permissions_of_groups(pair: _Pair, name: str) -> None:
     asked = {"group": name, "topic": name}
     await pair.same(request(Code.UPDATE_AND_GET_GROUP_FORBIDDEN, **asked))
     pulling = pull(name, name, subscription=None, serialization=_JSON)
@@ -182,7 +182,7 @@ async def test_what_a_group_may_read(pair: _Pair, name: str) -> None:
         assert answer.ext_fields.get("forbiddenType") == (None if readable else "5")
 
 
-async def test_members_that_are_not_there(pair: _Pair, name: str) -> None:
+async def test_unknown_members(pair: _Pair, name: str) -> None:
     member = {"consumerGroup": name, "clientId": "unknown"}
     await pair.same(request(Code.GET_CONSUMER_RUNNING_INFO, **member))
     await pair.same(request(Code.GET_CONSUMER_CONNECTION_LIST, consumerGroup="unknown" + name))

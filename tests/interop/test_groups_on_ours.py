@@ -1,4 +1,4 @@
-"""Apache's consumers and its admin tool on our broker: order, resets, questions to running consumers."""
+"""Apache's consumers and admin tool with this project's broker: order, resets, running consumers."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _queues(messages: list[Event]) -> set[int]:
 async def _check_takes_over(
     first: RunningProgram, partner: RunningProgram, sender: JavaShell, topic: str
 ) -> None:
-    """That the partner gets queues of the first for itself, and gives them back when it stops."""
+    """Check that a second member takes over queues of the first, and returns them when it stops."""
     size = 100
     while not partner.named("message"):
         size += 1
         (await sender.run("send", topic=topic, count=12, mode="selector", size=size)).check()
         await wait_for_bodies([first, partner], expected_bodies(12, size))
     _check_order([first, partner])
-    (await partner.stop()).check()  # it unlocks its queues: no minute of waiting
+    (await partner.stop()).check()  # it unlocks its queues; otherwise their locks last a minute
     (await sender.run("send", topic=topic, count=12, mode="selector", size=50)).check()
     await wait_for_bodies([first], expected_bodies(12, 50))
     _check_order([first])
@@ -68,7 +68,7 @@ async def test_ordered_consumers_share_and_take_over(
 async def test_an_ordered_go_consumer(
     own_shell: JavaShell, go_program: Path, own: Own, own_topic: str, tmp_path: Path
 ) -> None:
-    # In one group with the Java client it holds its queues alone too; but it looks for them every 20 s only.
+    # In a group with the Java client it also locks its queues, but only every 20 s.
     go = GoClient(go_program, own[0].address, tmp_path / "go")
     with go.start("consume", topic=own_topic, group=own_topic, count=10_000, orderly=True) as consumer:
         (await own_shell.run("send", topic=own_topic, count=12, mode="selector")).check()
@@ -77,7 +77,7 @@ async def test_an_ordered_go_consumer(
         (await consumer.stop()).check()
 
 
-async def test_a_running_consumer_is_asked_and_sent_back(
+async def test_requests_to_a_running_consumer_and_resets(
     own_tool: JavaShell, own_java: JavaClient, own_shell: JavaShell, own_topic: str
 ) -> None:
     with own_java.start("consume", topic=own_topic, group=own_topic, count=10_000) as consumer:
@@ -107,7 +107,7 @@ async def test_a_running_consumer_is_asked_and_sent_back(
 
 
 async def _give_up(broker: OwnBroker, group: str, message: Event) -> None:
-    """Have a message be a dead letter at once."""
+    """Make a message a dead letter at once."""
     header = ConsumerSendMsgBackRequestHeader(
         offset=message["commitLogOffset"], group=group, delay_level=-1, origin_topic=message["topic"]
     )
@@ -116,7 +116,7 @@ async def _give_up(broker: OwnBroker, group: str, message: Event) -> None:
         assert (await client.ask(request)).code == ResponseCode.SUCCESS
 
 
-async def test_a_dead_letter_is_tried_and_sent_again(
+async def test_a_dead_letter_is_consumed_directly_and_sent_again(
     own: Own, own_tool: JavaShell, own_java: JavaClient, own_shell: JavaShell, own_topic: str
 ) -> None:
     dead = f"%DLQ%{own_topic}"
@@ -129,7 +129,7 @@ async def test_a_dead_letter_is_tried_and_sent_again(
         await _give_up(own[1], own_topic, message)
         [letter] = (await own_shell.run("pull", topic=dead, group=own_topic, count=1)).check().messages
 
-        # To the one who could not consume it, once more.
+        # To the consumer that refused it.
         shown = await _mqadmin(
             own_tool,
             f"queryMsgById -t {dead} -i {letter['msgId']} -g {own_topic} -d {started['clientId']}",
@@ -140,7 +140,7 @@ async def test_a_dead_letter_is_tried_and_sent_again(
         assert again["properties"]["DLQ_ORIGIN_TOPIC"] == own_topic
         (await consumer.stop()).check()
 
-    # And as a message of its own: to where the tool has found it.
+    # And as a new message to the topic in which the tool found it.
     shown = await _mqadmin(own_tool, f"queryMsgById -t {dead} -i {letter['msgId']} -s true")
     assert "sendStatus=SEND_OK" in shown.text
     letters = (await own_shell.run("pull", topic=dead, group=own_topic, count=2)).check().messages
@@ -148,7 +148,7 @@ async def test_a_dead_letter_is_tried_and_sent_again(
     assert letters[1]["properties"]["KEYS"] == "order-7"
 
 
-async def test_a_group_that_is_away_is_sent_forward_and_back(
+async def test_an_offline_group_is_reset_forward_and_back(
     own_tool: JavaShell, own_shell: JavaShell, own_topic: str
 ) -> None:
     (await own_shell.run("send", topic=own_topic, count=3, mode="queue", queue=1)).check()

@@ -1,4 +1,4 @@
-"""Groups made of one Java consumer and one of ours: the same shares, the same locks, the same retries."""
+"""Groups of a Java consumer and a consumer of the SDK: equal allocation, locks and retries."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autous
 
 pytestmark = pytest.mark.java
 
-# Queues are taken over and locks renewed as by default.
+# Times of takeovers and of lock renewals as by default.
 _QUICK = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1, commit_seconds=0.2)
 _WAIT_SECONDS = 40.0
-# Java's client renews its locks every 20 s otherwise.
+# The Java client's default is 20 s.
 _QUICK_LOCKS = {"rocketmq.client.rebalance.lockInterval": "1000"}
 
 
 class _Group:
-    """What both members got, by queue; every message is known by its place."""
+    """The messages that both members received, by queue and offset."""
 
     def __init__(self, topic: str, java: RunningProgram) -> None:
         self.topic = topic
@@ -70,7 +70,7 @@ async def _send(producer: Producer, topic: str, ends: dict[int, int]) -> None:
 
 
 async def _send_until_shared(producer: Producer, group: _Group, ends: dict[int, int]) -> None:
-    """Until each of the two has got something of two queues that the other has not."""
+    """Send until each member received messages of two queues of its own."""
     async with asyncio.timeout(_WAIT_SECONDS):
         while True:
             before = {queue_id: len(offsets) for queue_id, offsets in group.ours.items()}
@@ -84,7 +84,7 @@ async def _send_until_shared(producer: Producer, group: _Group, ends: dict[int, 
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_they_share_the_queues_and_take_over(
+async def test_members_share_the_queues_and_take_over(
     own: Own, own_java: JavaClient, own_topic: str, orderly: bool
 ) -> None:
     address, ends = own[0].address, dict[int, int]()
@@ -97,7 +97,7 @@ async def test_they_share_the_queues_and_take_over(
             ) as ours:
                 await _send_until_shared(producer, group, ends)
                 if orderly:
-                    # One that is killed keeps its locks for a minute: see below.
+                    # A killed member keeps its locks for a minute (tested below).
                     (await java.stop()).check()
                 else:
                     java.kill()
@@ -109,7 +109,7 @@ async def test_they_share_the_queues_and_take_over(
             check_order(by_queue)
 
 
-async def test_ours_takes_over_in_order_from_one_that_is_killed(
+async def test_the_sdk_takes_over_in_order_from_a_killed_java_consumer(
     java_program: JavaProgram, tmp_path: Path, name: str
 ) -> None:
     async with own_cluster({"rebalanceLockMaxLiveTime": "3000"}) as (namesrv, _):
@@ -133,7 +133,7 @@ async def test_ours_takes_over_in_order_from_one_that_is_killed(
                 check_order(by_queue)
 
 
-async def test_java_takes_over_in_order_from_ours_that_is_killed(
+async def test_java_takes_over_in_order_from_a_killed_sdk_consumer(
     java_program: JavaProgram, tmp_path: Path, name: str
 ) -> None:
     async with own_cluster({"rebalanceLockMaxLiveTime": "3000"}) as (namesrv, _):
@@ -149,7 +149,7 @@ async def test_java_takes_over_in_order_from_ours_that_is_killed(
             try:
                 async with Producer(address, group="p") as producer:
                     async with asyncio.timeout(_WAIT_SECONDS):
-                        # A line for each message that it got, after `ready`.
+                        # After `ready`, a line per received message.
                         while not output.exists() or output.read_text().count("\n") < 3:
                             await _send(producer, name, ends)
                             await asyncio.sleep(0.05)
@@ -171,7 +171,7 @@ def _our_member(address: str, topic: str) -> list[str]:
     return [sys.executable, "-m", "tests.crash.group_member", address, topic, topic, "--orderly"]
 
 
-async def test_what_ours_refuses_comes_again_to_one_of_them(
+async def test_messages_refused_by_the_sdk_are_redelivered_to_a_member(
     own: Own, own_java: JavaClient, own_topic: str
 ) -> None:
     address, ends = own[0].address, dict[int, int]()

@@ -1,4 +1,4 @@
-"""Groups made of one Java consumer and one of ours that both pop: all comes once, and one takes over."""
+"""Groups of a Java consumer and a consumer of the SDK that both pop: no duplicates, and takeover."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ pytestmark = pytest.mark.java
 
 _WAIT_SECONDS = 40.0
 _AT_ONCE = 100
-# The shortest that Java's client takes.
+# The minimum of the Java client.
 _JAVAS_INVISIBLE_MS = 5000
 
 
 @pytest.fixture(scope="module")
 def java(java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory) -> JavaClient:
-    """With JSON headers: the codes of POP do not fit into the binary ones."""
+    """With JSON headers, because POP's request codes do not fit into binary ones."""
     return JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("java-json"))
 
 
 class _Group:
-    """What was sent to it, and what its members got, by digests of bodies."""
+    """The messages sent to the group and received by its members, by digests of bodies."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.sent: list[str] = []
@@ -61,7 +61,7 @@ def _got(*javas: RunningProgram) -> Counter[str]:
     return Counter(message["bodySha256"] for java in javas for message in java.named("message"))
 
 
-async def test_they_share_the_messages_and_take_over(own: Own, java: JavaClient, own_topic: str) -> None:
+async def test_members_share_the_messages_and_take_over(own: Own, java: JavaClient, own_topic: str) -> None:
     namesrv, broker = own
     async with raw_client(broker.port) as client:
         succeeded(await client.ask(set_mode(own_topic, own_topic, MessageRequestMode.POP)))
@@ -76,10 +76,10 @@ async def test_they_share_the_messages_and_take_over(own: Own, java: JavaClient,
                 while not (group.ours and _got(quick)):
                     await group.send(_AT_ONCE)
                     await until(lambda: group.has_all(quick), timeout_seconds=_WAIT_SECONDS)
-            assert set((group.ours + _got(quick)).values()) == {1}, "each message comes once"
+            assert set((group.ours + _got(quick)).values()) == {1}, "each message is delivered once"
             (await quick.stop()).check()
 
-            # One that is killed with messages in its hands.
+            # A member that is killed with messages in flight.
             options |= {"threads": 1, "slow_ms": 60_000, "pop_invisible_ms": _JAVAS_INVISIBLE_MS}
             with java.start("consume", **options) as slow:
                 await slow.wait_for("ready")
@@ -91,4 +91,4 @@ async def test_they_share_the_messages_and_take_over(own: Own, java: JavaClient,
                 await until(lambda: group.has_all(quick), timeout_seconds=_WAIT_SECONDS)
                 assert in_hand <= group.ours.keys()
         again = [body for body, times in group.ours.items() if times > 1]
-        assert again == [], "nothing of what ours had acknowledged came again"
+        assert again == [], "no message acknowledged by the SDK was redelivered"

@@ -1,4 +1,4 @@
-"""Apache's Java consumers that filter by properties, on our broker."""
+"""Apache's Java consumers with SQL filters, with this project's broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.java
 
 @pytest_asyncio.fixture
 async def shell(own: Own, own_shell: JavaShell) -> AsyncIterator[JavaShell]:
-    """With a broker that filters by properties, which is off by default."""
+    """A JVM for a broker with property filters, which are off by default."""
     (await own_shell.admin("updateBrokerConfig", set={"enablePropertyFilter": "true"})).check()
     yield own_shell
     (await own_shell.admin("updateBrokerConfig", set={"enablePropertyFilter": "false"})).check()
@@ -29,7 +29,7 @@ async def test_off_by_default(own_shell: JavaShell, own_topic: str) -> None:
     assert "enablePropertyFilter=true" in refused.error["remark"]
 
 
-async def test_consumes_what_matches(shell: JavaShell, own_topic: str) -> None:
+async def test_consumes_matching_messages(shell: JavaShell, own_topic: str) -> None:
     for number in range(6):
         values = {"a": str(number), "color": "red" if number % 2 else "blue"}
         (await shell.run("send", topic=own_topic, property=values)).check()
@@ -40,7 +40,7 @@ async def test_consumes_what_matches(shell: JavaShell, own_topic: str) -> None:
     assert received.result["deliveries"] == 3
 
 
-async def test_a_wrong_expression_is_explained_at_start(shell: JavaShell, own_topic: str) -> None:
+async def test_an_invalid_expression_is_explained_at_start(shell: JavaShell, own_topic: str) -> None:
     refused = await shell.run("consume", topic=own_topic, group=own_topic, sql="a > 3 AND b LIKE 'x%'")
     assert refused.error is not None
     assert refused.error["code"] == ResponseCode.SUBSCRIPTION_PARSE_FAILED

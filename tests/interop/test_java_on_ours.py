@@ -1,4 +1,4 @@
-"""Apache's Java client 5.3.3 on our name server and broker."""
+"""Apache's Java client 5.3.3 with this project's name server and broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_sends_in_every_mode(
 
 
 def check_queues(mode: str, messages: list[Event]) -> None:
-    """That six messages are in the queues that the mode chooses."""
+    """Check that six messages are in the queues of the mode of sending."""
     queues = {message["bodySha256"]: message["queueId"] for message in messages}
     in_order = [queues[sha256(expected_body(index))] for index in range(6)]
     if mode == "queue":
@@ -57,7 +57,7 @@ def check_queues(mode: str, messages: list[Event]) -> None:
 
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
-async def test_compresses(
+async def test_compressed_messages(
     shells: dict[str, JavaShell], own_topic: str, header: str, compression: str
 ) -> None:
     shell = shells[header]
@@ -74,13 +74,13 @@ async def test_sends_by_the_fast_port_and_in_automatic_batches(own_shell: JavaSh
     assert bodies_of(pulled.check()) == sorted(expected_bodies(3) + expected_bodies(50))
 
 
-async def test_the_first_send_makes_the_topic(own_shell: JavaShell, name: str) -> None:
+async def test_the_first_send_creates_the_topic(own_shell: JavaShell, name: str) -> None:
     (await own_shell.run("send", topic=name, count=3)).check()
     pulled = await own_shell.run("pull", topic=name, group=name, count=3)
     assert bodies_of(pulled.check()) == expected_bodies(3)
 
 
-async def test_four_mebibytes_go_through(own_shell: JavaShell, own_topic: str) -> None:
+async def test_a_message_of_four_mebibytes(own_shell: JavaShell, own_topic: str) -> None:
     largest: dict[str, Any] = {
         "size": 4 * MEBIBYTE,
         "max_message_size": 5 * MEBIBYTE,
@@ -116,10 +116,10 @@ async def test_consumers_of_a_group_share_the_queues(
     await check_shares_the_queues(own_java, own_topic, sender=own_shell)
     for queue in range(4):
         rest = await own_shell.run("pull", api="old", topic=own_topic, group=own_topic, queue=queue)
-        assert rest.messages == [], "not everything was committed"
+        assert rest.messages == [], "some offsets were not committed"
 
 
-async def test_a_group_goes_on_where_it_was_after_a_restart(own_shell: JavaShell, name: str) -> None:
+async def test_a_restarted_group_continues_at_its_offset(own_shell: JavaShell, name: str) -> None:
     async with own_cluster() as (namesrv, broker):
         at: dict[str, Any] = {"namesrv": namesrv.address, "topic": name}
         (await own_shell.run("send", **at, count=4)).check()
@@ -167,7 +167,7 @@ async def test_pulls_and_commits(shells: dict[str, JavaShell], own_topic: str, h
         ({"queue": 0, "offset": 5}, "OFFSET_ILLEGAL", 0),
     ],
 )
-async def test_a_pull_that_finds_nothing_says_why(
+async def test_pulls_without_messages_name_the_cause(
     own_shell: JavaShell, own_topic: str, options: dict[str, Any], status: str, next_offset: int
 ) -> None:
     (await own_shell.run("send", topic=own_topic, count=2, mode="queue", queue=1, tag="A")).check()
@@ -176,7 +176,7 @@ async def test_a_pull_that_finds_nothing_says_why(
     assert (answer["status"], answer["nextOffset"]) == (status, next_offset)
 
 
-# --- what is refused ---
+# --- refusals ---
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ async def test_a_pull_that_finds_nothing_says_why(
     ],
     ids=["queue", "body", "properties", "timer"],
 )
-async def test_a_refused_send_tells_why(
+async def test_a_refused_send_names_the_cause(
     own_shell: JavaShell, own_topic: str, options: dict[str, Any], code: ResponseCode, remark: str
 ) -> None:
     refused = await own_shell.run("send", topic=own_topic, retries=0, **options)
@@ -204,7 +204,7 @@ async def test_a_refused_send_tells_why(
     assert {queue["maxOffset"] for queue in stats["queues"]} == {0}
 
 
-async def test_an_unknown_topic_is_refused_where_it_cannot_be_made(own_shell: JavaShell, name: str) -> None:
+async def test_an_unknown_topic_is_refused_without_auto_create(own_shell: JavaShell, name: str) -> None:
     change = own_shell.admin("updateBrokerConfig", set={"autoCreateTopicEnable": "false"})
     (await change).check()
     try:

@@ -1,7 +1,7 @@
-"""Apache's command-line tool mqadmin 5.3.3 on our name server and broker.
+"""Apache's command-line tool mqadmin 5.3.3 with this project's name server and broker.
 
-`NOT_YET` are the commands that it cannot serve yet, with the request that is missing: docs/compatibility.md
-has them too, and the test fails for a command that has come to work.
+`NOT_YET` lists the commands that are not supported yet, by the missing request, as in docs/compatibility.md.
+The test fails for a command that works.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.java
 
 
 class Tool:
-    """mqadmin for a test: `$broker` stands for the broker's address."""
+    """mqadmin for a test; `$broker` is replaced by the broker's address."""
 
     def __init__(self, shell: JavaShell, broker: OwnBroker) -> None:
         self._shell = shell
@@ -35,7 +35,7 @@ class Tool:
         return await self._shell.mqadmin(*words)
 
     async def lines(self, line: str) -> list[list[str]]:
-        """The same, of a command that has to work: what it printed, cut at white space."""
+        """Run one command line, which must succeed; return its output, split at white space."""
         return (await self.run(line)).check().rows
 
 
@@ -127,14 +127,14 @@ async def test_name_server(tool: Tool, own: Own, own_topic: str) -> None:
 
 
 async def test_messages_of_the_command_line(tool: Tool, own_topic: str) -> None:
-    # In one JVM these two commands work only once: they keep a client, which they shut down at the end.
+    # In one JVM these two commands work only once, because they keep a client that they shut down.
     sent = await tool.lines(f"sendMessage -t {own_topic} -p hello -c TagA -k key1")
     assert sent[0][2] == "SEND_OK"
     assert "BODY: hello" in (await tool.run(f"consumeMessage -t {own_topic} -g {own_topic}")).check().text
 
 
 def taken_body(shown: AdminOutput) -> bytes:
-    """The body that the tool has put into a file, which it does below /tmp whatever it is told."""
+    """Return the body that the tool wrote to a file, always below /tmp."""
     file = Path(shown.text.partition("Message Body Path:")[2].split()[0])
     body = file.read_bytes()
     file.unlink()
@@ -163,8 +163,8 @@ async def test_messages_by_key_and_id(tool: Tool, own_shell: JavaShell, own_topi
     assert listed == [[result["msgId"], str(result["queueId"]), "0"] for result in sent]
     assert await tool.lines(f"queryMsgByKey -t {own_topic} -k k1") == [[sent[1]["msgId"], "1", "0"]]
     by_time = await tool.lines(f"queryMsgByKey -t {own_topic} -k all -m 2 -b 0 -e {2**62}")
-    assert by_time == listed[1:], "the newest"
-    # Of one queryMsgByUniqueKey in a JVM: the command keeps a client, which it shuts down at the end.
+    assert by_time == listed[1:], "the newest message"
+    # queryMsgByUniqueKey works once in a JVM, because it keeps a client that it shuts down.
     for line in (
         f"queryMsgById -t {own_topic} -i {sent[1]['msgId']}",
         f"queryMsgById -t {own_topic} -i {sent[1]['offsetMsgId']}",
@@ -187,7 +187,7 @@ async def test_entries_of_a_queue(tool: Tool, own_shell: JavaShell, own_topic: s
     assert "CODE: 1 " in (await tool.run(f"queryCq -t {own_topic} -q 9 -i 0 -b $broker")).text
 
 
-async def test_progress_of_groups(tool: Tool, own_shell: JavaShell, own_topic: str) -> None:
+async def test_progress_of_consumer_groups(tool: Tool, own_shell: JavaShell, own_topic: str) -> None:
     (await own_shell.run("send", topic=own_topic, count=4, mode="queue", queue=2)).check()
     (await own_shell.run("pull", topic=own_topic, group=own_topic, commit=True)).check()
     reach = [own_topic, "broker-a", "2", "4", "4", "0", "0"]
@@ -201,13 +201,13 @@ async def test_progress_of_groups(tool: Tool, own_shell: JavaShell, own_topic: s
     cloned = await tool.run(f"cloneGroupOffset -s {own_topic} -d {own_topic}-2 -t {own_topic}")
     assert "clone group offset success" in cloned.check().text
     assert reach in [row[:7] for row in await tool.lines(f"consumerProgress -g {own_topic}-2 -t {own_topic}")]
-    # accumulation, messages in and out in 24 hours
+    # backlog, messages in and out in 24 hours
     [figures] = [row for row in await tool.lines(f"statsAll -t {own_topic}") if row[1] == own_topic]
     assert (figures[2], figures[5], figures[6]) == ("0", "4", "4")
     assert float(figures[3]) > 0 and float(figures[4]) > 0
 
 
-async def test_clients_are_seen_while_they_run(
+async def test_running_clients_are_listed(
     tool: Tool, own_java: JavaClient, own_shell: JavaShell, own_topic: str
 ) -> None:
     producers = "p" + own_topic
@@ -251,7 +251,7 @@ async def test_statistics_and_exports(
     assert topics[own_topic]["writeQueueNums"] == 4
 
 
-# By the request that is missing. Commands for topics are run with a topic and group that exist.
+# By the missing request. Commands about topics get an existing topic and group.
 NOT_YET = {
     907: ["haStatus -b $broker"],
     3001: ["createUser -b $broker -u u -p pw -t Normal"],
@@ -267,7 +267,7 @@ NOT_YET = {
 }
 
 
-async def test_what_does_not_work_yet(tool: Tool, own_shell: JavaShell, own_topic: str) -> None:
+async def test_unsupported_commands_fail(tool: Tool, own_shell: JavaShell, own_topic: str) -> None:
     (await own_shell.run("send", topic=own_topic, count=1)).check()
     pulled = await own_shell.run("pull", topic=own_topic, group=own_topic, commit=True)
     pulled.check()
@@ -281,4 +281,4 @@ async def test_what_does_not_work_yet(tool: Tool, own_shell: JavaShell, own_topi
     for code, lines in NOT_YET.items():
         for line in lines:
             text = (await tool.run(filled_in(line))).text
-            assert f"request code {code} is not supported" in text, f"{line} does something now: {text}"
+            assert f"request code {code} is not supported" in text, f"{line} works now: {text}"

@@ -1,4 +1,4 @@
-"""Namespaces: clients put theirs before topics and groups; to brokers those are names like others."""
+"""Namespaces, which clients prepend to topics and groups; for brokers they are ordinary names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_java_sends_and_consumes_in_a_namespace(own: Own, own_shell: JavaS
         assert [message.topic for message in messages] == [full_name] * 3
 
 
-async def test_java_and_the_sdk_meet_in_a_namespace(own: Own, own_shell: JavaShell, name: str) -> None:
+async def test_java_and_the_sdk_in_one_namespace(own: Own, own_shell: JavaShell, name: str) -> None:
     address = own[0].address
     async with Admin(address, settings=_SHOP) as admin:
         await admin.create_topic(name, queues=1)
@@ -61,8 +61,8 @@ async def test_java_and_the_sdk_meet_in_a_namespace(own: Own, own_shell: JavaShe
 
     async with consumer_of(address, name, listen, settings=_SHOP):
         await until(lambda: {one.msg_id for one in got if one.reconsume_times} >= wanted, timeout_seconds=20)
-    assert {message.topic for message in got} == {name}, "also of those that came again"
-    # A group of both: it goes on where Java's consumer was.
+    assert {message.topic for message in got} == {name}, "also of redelivered messages"
+    # The group of the Java consumer: it continues at its offset.
     async with PullConsumer(address, group=name, consume_from="first", settings=_SHOP) as reader:
         (queue,) = await reader.queues(name)
         assert await reader.committed(queue) == 2

@@ -1,4 +1,4 @@
-"""ali-ons, the client for Node.js, on our name server and broker."""
+"""ali-ons, the client for Node.js, with this project's name server and broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_consumes_as_a_broadcast_group(node: NodeClient, own_topic: str) -
     assert bodies_of(received.check()) == expected_bodies(4)
 
 
-async def test_a_group_goes_on_where_it_was(node: NodeClient, own_topic: str) -> None:
+async def test_a_restarted_group_continues_at_its_offset(node: NodeClient, own_topic: str) -> None:
     await check_goes_on_after_a_restart(node, own_topic)
 
 
@@ -50,7 +50,7 @@ async def test_consumers_of_a_group_share_the_queues(node: NodeClient, own_topic
     await check_shares_the_queues(node, own_topic)
 
 
-async def test_a_refused_send_tells_why(node: NodeClient, own_topic: str) -> None:
+async def test_a_refused_send_names_the_cause(node: NodeClient, own_topic: str) -> None:
     refused = await node.run("send", topic=own_topic, size=5_000_000, compress_over=6_000_000)
     assert refused.error is not None
     assert refused.error["code"] == ResponseCode.MESSAGE_ILLEGAL
@@ -58,5 +58,5 @@ async def test_a_refused_send_tells_why(node: NodeClient, own_topic: str) -> Non
 
 
 @pytest.mark.java
-async def test_reads_java_and_is_read(node: NodeClient, own_shell: JavaShell, own_topic: str) -> None:
+async def test_exchange_of_messages_with_java(node: NodeClient, own_shell: JavaShell, own_topic: str) -> None:
     await check_reads_java_and_is_read(node, own_shell, own_topic)

@@ -1,4 +1,4 @@
-"""The foreign programs against Apache's own servers: proves the harness, and shows what a pass looks like."""
+"""The foreign programs with Apache's servers: tests of the test programs themselves."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_java_sends_and_consumes(shell: JavaShell, topic: str, mode: str) 
     assert bodies_of(received.check()) == expected_bodies(6)
 
 
-async def test_java_speaks_json_headers_too(
+async def test_java_with_json_headers(
     java_program: JavaProgram, apache: Apache, topic: str, tmp_path: Path
 ) -> None:
     java = JavaClient(java_program, apache[0].address, tmp_path, header="JSON")
@@ -76,7 +76,7 @@ async def test_java_speaks_json_headers_too(
 
 
 @pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
-async def test_java_compresses(shell: JavaShell, topic: str, compression: str) -> None:
+async def test_java_with_compressed_messages(shell: JavaShell, topic: str, compression: str) -> None:
     (await shell.run("send", topic=topic, count=2, size=20_000, compress=compression)).check()
     pulled = await shell.run("pull", topic=topic, group=topic, count=2)
     assert bodies_of(pulled.check()) == expected_bodies(2, 20_000)
@@ -93,14 +93,14 @@ async def test_java_pulls_and_commits(shell: JavaShell, topic: str, api: str) ->
     assert [commit["offset"] for commit in pulled.result["committed"]] == [6]
 
 
-async def test_java_is_told_why_a_send_is_refused(shell: JavaShell, topic: str) -> None:
+async def test_a_refused_send_of_java_names_the_cause(shell: JavaShell, topic: str) -> None:
     refused = await shell.run("send", topic=topic, mode="queue", queue=77, retries=0)
     assert refused.error is not None
     assert refused.error["code"] == INVALID_PARAMETER
     assert "queueId[77]" in refused.error["remark"]
 
 
-async def test_java_administers(shell: JavaShell, apache: Apache, topic: str) -> None:
+async def test_java_admin_calls(shell: JavaShell, apache: Apache, topic: str) -> None:
     _, broker = apache
     (await shell.run("send", topic=topic, count=3, mode="queue", queue=1)).check()
     route = (await shell.admin("examineTopicRouteInfo", topic=topic)).check().result
@@ -115,7 +115,7 @@ async def test_java_administers(shell: JavaShell, apache: Apache, topic: str) ->
         await shell.admin("makeCoffee")
 
 
-async def test_connections_are_seen_while_clients_run(java: JavaClient, shell: JavaShell, topic: str) -> None:
+async def test_running_clients_are_listed(java: JavaClient, shell: JavaShell, topic: str) -> None:
     with (
         java.start("consume", topic=topic, group=topic) as consumer,
         java.start("send", topic=topic, group="p" + topic, count=2, hold=True) as producer,
@@ -162,7 +162,7 @@ async def test_go_sends_and_consumes(go: GoClient, topic: str, mode: str) -> Non
 
 
 @pytest.mark.go
-async def test_go_and_java_read_each_other(go: GoClient, shell: JavaShell, topic: str) -> None:
+async def test_exchange_of_messages_between_go_and_java(go: GoClient, shell: JavaShell, topic: str) -> None:
     await check_reads_java_and_is_read(go, shell, topic)
 
 
@@ -172,11 +172,13 @@ async def test_node_sends_and_consumes(node: NodeClient, topic: str) -> None:
 
 
 @pytest.mark.node
-async def test_node_and_java_read_each_other(node: NodeClient, shell: JavaShell, topic: str) -> None:
+async def test_exchange_of_messages_between_node_and_java(
+    node: NodeClient, shell: JavaShell, topic: str
+) -> None:
     await check_reads_java_and_is_read(node, shell, topic)
 
 
-async def test_a_killed_broker_starts_again_with_its_messages(
+async def test_a_killed_broker_restarts_with_its_messages(
     apache_program: JavaProgram, java_program: JavaProgram, apache: Apache, tmp_path: Path
 ) -> None:
     namesrv, _ = apache

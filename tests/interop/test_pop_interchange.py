@@ -1,6 +1,6 @@
-"""A store directory with popped messages changes hands, from ours to Apache's 5.3.3.
+"""A store directory with popped messages of this project's broker, taken over by Apache's 5.3.3.
 
-(The other way: `tests/unit/broker/pop/test_recovery.py`, with a directory that Apache's broker wrote.)
+(The other direction: `tests/unit/broker/pop/test_recovery.py`, with a directory that Apache's broker wrote.)
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _POLL_SECONDS = 0.2
 
 
 @pytest.mark.timeout(90)
-async def test_popped_messages_change_hands(apache_program: JavaProgram, tmp_path: Path) -> None:
+async def test_apaches_broker_takes_over_popped_messages(apache_program: JavaProgram, tmp_path: Path) -> None:
     async with OwnNamesrv() as namesrv:
         ours = OwnBroker(namesrv.address, home=tmp_path, settings=_SETTINGS)
         await ours.start()
         async with raw_client(ours.port) as client:
             await _fill(client)
-            # Of the first three one is acknowledged and two are due soon; of the next all but one, for later.
+            # One of the first three is acknowledged, two are due soon. All but one of the next are due later.
             soon = popped(await client.ask(pop("T", count=3, invisible_ms=_SOON_MS)))
             await _ack(client, soon[1])
             later = popped(await client.ask(pop("T", count=3, invisible_ms=_LATER_MS)))
@@ -50,18 +50,18 @@ async def test_popped_messages_change_hands(apache_program: JavaProgram, tmp_pat
         apaches = ApacheBroker(apache_program, namesrv.address, home=tmp_path, settings=_SETTINGS)
         await apaches.start()
         async with raw_client(apaches.port) as client:
-            # A reset that nobody has noticed stands in the same file; Apache's passes over that.
+            # The same file has a pending reset, which Apache's broker ignores.
             place = {"consumerGroup": "CG2", "topic": "T", "queueId": 0}
             committed = succeeded(await client.ask(request(RequestCode.QUERY_CONSUMER_OFFSET, **place)))
             assert committed.ext_fields["offset"] == "3"
             answer = await client.ask(pop("T", count=32, queue_id=0, invisible_ms=_SOON_MS))
             items = popped(answer)
             new = [item.body for item in items if item.receipt.kind == "0"]
-            assert new == [b"6", b"7"], "what ours had popped was given again"
+            assert new == [b"6", b"7"], "a popped message was delivered again"
             for item in items:
                 if item.body != b"7":
                     await _ack(client, item)
-            # It brings back what it gave out itself, and nothing that ours has brought back or seen settled.
+            # It redelivers only the messages that it popped itself.
             came_back = await _until_there(client, 3)
         apaches.kill()
         assert [message.body for message in came_back] == [b"0", b"2", b"7"]
@@ -74,7 +74,7 @@ async def _fill(client: RawClient) -> None:
 
 
 async def _reset(client: RawClient, group: str, offset: int) -> None:
-    """Have a group go on elsewhere that has only pulled once."""
+    """Reset a group that has pulled only once."""
     pulled(await client.ask(pull("T", group)))
     where = {"topic": "T", "group": group, "queueId": 0, "offset": offset, "timestamp": 0, "isForce": True}
     succeeded(await client.ask(request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **where)))
@@ -86,7 +86,7 @@ async def _ack(client: RawClient, item: Popped) -> None:
 
 
 async def _until_there(client: RawClient, count: int) -> list[MessageExt]:
-    """The messages of the retry topic, once there are so many."""
+    """Wait for `count` messages in the retry topic, and return them."""
     async with asyncio.timeout(40):
         while True:
             answer = await client.ask(pull(_RETRY))

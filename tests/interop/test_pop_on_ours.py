@@ -1,4 +1,4 @@
-"""Apache's Java push consumer 5.3.3 in POP mode on our broker, which divides the queues."""
+"""Apache's Java push consumer 5.3.3 in POP mode with this project's broker, which assigns the queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.java
 
 
 async def _pops(tool: JavaShell, own: Own, topic: str, group: str) -> None:
-    """Have a group pop a topic, as an administrator does."""
+    """Set POP mode for a group and a topic, as an administrator does."""
     broker = own[1].address
     (await tool.mqadmin("updateSubGroup", "-b", broker, "-g", group)).check()
     words = ["-b", broker, "-t", topic, "-g", group, "-m", "POP", "-q", "8"]
@@ -28,10 +28,10 @@ async def test_pops_and_acknowledges(
     assert bodies_of(received.check()) == expected_bodies(40)
     assert received.result["deliveries"] == 40
     again = await own_tool.run("consume", topic=own_topic, group=own_topic, count=1, pop=True, wait_s=2)
-    assert again.messages == [], "what was acknowledged came again"
+    assert again.messages == [], "an acknowledged message was redelivered"
 
 
-async def test_what_is_refused_comes_again(
+async def test_refused_messages_are_redelivered(
     own_tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str
 ) -> None:
     await _pops(own_tool, own, own_topic, own_topic)

@@ -1,4 +1,4 @@
-"""Request and reply: among ourselves on either's servers, and between Java and ours."""
+"""Request and reply: between clients of the SDK on both kinds of servers, and between Java and the SDK."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Answerer:
             await self._producer.reply(message, b"re: " + message.body)
 
 
-async def test_ours_asks_ours(cluster: Cluster, topic: str) -> None:
+async def test_the_sdk_asks_the_sdk(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     async with Producer(address, group="asking") as asker, Producer(address, group="answering") as producer:
         answerer = _Answerer(producer)
@@ -45,14 +45,14 @@ async def test_ours_asks_ours(cluster: Cluster, topic: str) -> None:
         assert replies[0].topic == "DefaultCluster_REPLY_TOPIC"
 
 
-async def test_nobody_replies(cluster: Cluster, topic: str) -> None:
+async def test_a_request_without_a_reply_times_out(cluster: Cluster, topic: str) -> None:
     async with Producer(cluster[0].address, group="asking") as asker:
         with pytest.raises(NoReply, match=r"no reply came within 0\.2 s"):
             await asker.request(Message(topic, b"x"), timeout_seconds=0.2)
 
 
 @pytest.mark.java
-async def test_java_asks_ours(own: Own, own_shell: JavaShell, own_topic: str) -> None:
+async def test_java_asks_the_sdk(own: Own, own_shell: JavaShell, own_topic: str) -> None:
     address = own[0].address
     async with Producer(address, group="answering") as producer:
         answerer = _Answerer(producer)
@@ -67,20 +67,20 @@ async def test_java_asks_ours(own: Own, own_shell: JavaShell, own_topic: str) ->
 
 
 @pytest.mark.java
-async def test_ours_asks_java(own: Own, own_java: JavaClient, own_topic: str) -> None:
+async def test_the_sdk_asks_java(own: Own, own_java: JavaClient, own_topic: str) -> None:
     with own_java.start("reply", topic=own_topic, group=own_topic) as java:
         await java.wait_for("started")
         async with Producer(own[0].address, group="asking") as asker:
             reply = await asker.request(Message(own_topic, b"ping"), timeout_seconds=_SECONDS)
         assert reply.body == b"re: ping"
-        # Told after the reply has been sent: a program that is stopped before would tell it too late.
+        # Printed after the reply was sent; a program that is stopped earlier would not print it.
         await java.wait_for("replied")
         assert not java.named("failed")
         (await java.stop()).check()
 
 
 @pytest.mark.java
-async def test_java_waits_in_vain(own_shell: JavaShell, own_topic: str) -> None:
+async def test_a_request_of_java_without_a_reply_times_out(own_shell: JavaShell, own_topic: str) -> None:
     outcome = await own_shell.run("request", topic=own_topic, body="ping", timeout_ms=500)
     assert outcome.error is not None
     assert outcome.error["class"] == "RequestTimeoutException"

@@ -1,6 +1,6 @@
-"""What foreign consumers refuse comes again, and at last is a dead letter; delayed messages come when due.
+"""Messages refused by foreign consumers are redelivered, and at last become dead letters; delayed messages.
 
-The broker's delay levels are short here, so that all of it takes seconds.
+The broker's delay levels are short, so that the tests take seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.interop.foreign import ForeignClient, GoClient, JavaClient, JavaShell
 from tests.support.own_servers import own_cluster
 from tests.support.toolchain import JavaProgram, NodeProgram
 
-# What comes again waits for the third level, then for higher ones: the highest is taken for those.
+# Redeliveries use the third level and higher ones, for which the highest is taken.
 LEVELS = "1s 1s 0s"
 
 
@@ -50,15 +50,15 @@ def node(node_program: NodeProgram, quick: Own, tmp_path: Path) -> NodeClient:
 
 
 async def _topic(quick: Own, name: str) -> str:
-    """A topic, and what its group needs: clients look only every 30 s whether that is there by now."""
+    """Create a topic, and the retry topic of its group, which clients would look for only every 30 s."""
     async with Admin(quick[0].address) as admin:
         for prefix in ("", "%RETRY%", "%DLQ%"):
             await admin.create_topic(f"{prefix}{name}", queues=1)
     return name
 
 
-async def _check_comes_again(client: ForeignClient | JavaShell, topic: str, times: int = 2) -> None:
-    """A message that is refused twice comes three times."""
+async def _check_redelivery(client: ForeignClient | JavaShell, topic: str, times: int = 2) -> None:
+    """Check that a message refused twice is delivered three times."""
     (await client.run("send", topic=topic, count=1)).check()
     received = await client.run("consume", topic=topic, group=topic, count=1, refuse_first=times, wait_s=30)
     received.check()
@@ -67,23 +67,25 @@ async def _check_comes_again(client: ForeignClient | JavaShell, topic: str, time
 
 
 @pytest.mark.java
-async def test_what_java_refuses_comes_again(quick: Own, java: JavaShell, name: str) -> None:
-    await _check_comes_again(java, await _topic(quick, name))
+async def test_messages_refused_by_java_are_redelivered(quick: Own, java: JavaShell, name: str) -> None:
+    await _check_redelivery(java, await _topic(quick, name))
 
 
 @pytest.mark.go
-async def test_what_go_refuses_comes_again(quick: Own, go: GoClient, name: str) -> None:
-    await _check_comes_again(go, await _topic(quick, name))
+async def test_messages_refused_by_go_are_redelivered(quick: Own, go: GoClient, name: str) -> None:
+    await _check_redelivery(go, await _topic(quick, name))
 
 
 @pytest.mark.node
-async def test_what_node_refuses_comes_again(quick: Own, node: NodeClient, name: str) -> None:
-    # Refused once more, the client does not send it back.
-    await _check_comes_again(node, await _topic(quick, name), times=1)
+async def test_messages_refused_by_node_are_redelivered(quick: Own, node: NodeClient, name: str) -> None:
+    # After a second refusal the client does not send the message back.
+    await _check_redelivery(node, await _topic(quick, name), times=1)
 
 
 @pytest.mark.java
-async def test_what_java_refuses_17_times_is_a_dead_letter(quick: Own, java: JavaShell, name: str) -> None:
+async def test_a_message_refused_17_times_by_java_is_a_dead_letter(
+    quick: Own, java: JavaShell, name: str
+) -> None:
     topic = await _topic(quick, name)
     (await java.run("send", topic=topic, count=1)).check()
     refused = await java.run("consume", topic=topic, group=topic, count=1, refuse_first=99, wait_s=8)

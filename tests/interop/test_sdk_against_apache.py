@@ -1,4 +1,4 @@
-"""The SDK with Apache's own name server and broker, and the same with ours: it must not be able to tell."""
+"""The SDK with Apache's name server and broker, and with this project's: equal results."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _BOTH_FORMS = [ClientSettings(serialization=form) for form in Serialization]
 
 
 async def _everything(address: str, topic: str, count: int) -> list[MessageExt]:
-    """The first `count` messages of a topic."""
+    """Consume the first `count` messages of a topic."""
     async with PullConsumer(address, group=f"reader-of-{topic}", consume_from="first") as reader:
         await reader.assign(await reader.queues(topic))
         messages: list[MessageExt] = []
@@ -69,7 +69,7 @@ async def _everything(address: str, topic: str, count: int) -> list[MessageExt]:
 
 
 @pytest.mark.parametrize("settings", _BOTH_FORMS, ids=lambda settings: settings.serialization.name)
-async def test_every_way_of_sending(cluster: Cluster, topic: str, settings: ClientSettings) -> None:
+async def test_all_modes_of_sending(cluster: Cluster, topic: str, settings: ClientSettings) -> None:
     address = cluster[0].address
     async with Producer(address, group="p", settings=settings) as producer:
         queues = await producer.queues(topic)
@@ -121,7 +121,7 @@ async def test_compressed_bodies(cluster: Cluster, topic: str, kind: Compression
     assert kinds == {50_000: kind << 8, 4096: kind << 8, 4095: 0}
 
 
-async def test_topics_are_created_by_the_first_message(cluster: Cluster, name: str) -> None:
+async def test_the_first_message_creates_a_topic(cluster: Cluster, name: str) -> None:
     async with Producer(cluster[0].address, group="p", new_topic_queues=2) as producer:
         results = [await producer.send(Message(name, b"%d" % number)) for number in range(4)]
         assert {result.queue.queue_id for result in results} == {0, 1}
@@ -129,7 +129,7 @@ async def test_topics_are_created_by_the_first_message(cluster: Cluster, name: s
         assert name in await admin.topics()
 
 
-async def test_what_the_broker_refuses(cluster: Cluster, topic: str) -> None:
+async def test_refusals_of_the_broker(cluster: Cluster, topic: str) -> None:
     async with Producer(
         cluster[0].address, group="p", max_message_bytes=8 * 1024 * 1024, compression=None
     ) as producer:
@@ -155,7 +155,7 @@ async def test_many_tasks_send_at_once(cluster: Cluster, topic: str) -> None:
 # --- push ---
 
 
-async def test_pushed_messages_with_tags(cluster: Cluster, topic: str) -> None:
+async def test_push_consumers_with_tags(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     inbox = Inbox()
     async with (
@@ -170,7 +170,7 @@ async def test_pushed_messages_with_tags(cluster: Cluster, topic: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-async def test_a_group_goes_on_where_it_was(cluster: Cluster, topic: str, kind: str) -> None:
+async def test_a_restarted_group_continues_at_its_offset(cluster: Cluster, topic: str, kind: str) -> None:
     address = cluster[0].address
     inbox = Inbox()
     listener = inbox if kind == "function" else inbox.as_coroutine
@@ -200,7 +200,7 @@ async def test_two_consumers_share_the_queues(cluster: Cluster, topic: str) -> N
         await until_assigned(first_consumer, 4, timeout_seconds=60)
 
 
-async def test_refused_messages_come_again(cluster: Cluster, topic: str) -> None:
+async def test_refused_messages_are_redelivered(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     got: list[tuple[bytes, int]] = []
 
@@ -216,7 +216,7 @@ async def test_refused_messages_come_again(cluster: Cluster, topic: str) -> None
     assert got[3] == (b"1", 1)
 
 
-async def test_the_group_is_kept_while_a_listener_blocks_the_loop(cluster: Cluster, topic: str) -> None:
+async def test_a_listener_that_blocks_the_loop_keeps_its_membership(cluster: Cluster, topic: str) -> None:
     address, broker = cluster[0].address, cluster[1]
     before, blocked = threading.Event(), threading.Event()
     offsets: list[int | None] = []
@@ -225,7 +225,7 @@ async def test_the_group_is_kept_while_a_listener_blocks_the_loop(cluster: Clust
         if messages[0].body == b"before":
             before.set()
         if messages[0].body == b"block":
-            # The loop stands still for longer than several heartbeats and commits take.
+            # The loop is blocked for several periods of heartbeats and commits.
             time.sleep(1.5)  # noqa: ASYNC251
             blocked.set()
 
@@ -250,7 +250,7 @@ async def test_the_group_is_kept_while_a_listener_blocks_the_loop(cluster: Clust
 # --- pull ---
 
 
-async def test_seeking_committing_and_going_on(cluster: Cluster, topic: str) -> None:
+async def test_seek_commit_and_continue(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     queue = MessageQueue(topic, "broker-a", 1)
     async with Producer(address, group="p") as producer:
@@ -283,7 +283,7 @@ async def test_seeking_committing_and_going_on(cluster: Cluster, topic: str) -> 
         assert (await consumer.poll())[0].queue_offset == 5
 
 
-async def test_a_pull_that_waits_gets_the_next_message(cluster: Cluster, topic: str) -> None:
+async def test_a_held_pull_gets_the_next_message(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     async with (
         Producer(address, group="p") as producer,
@@ -302,7 +302,7 @@ async def test_a_pull_that_waits_gets_the_next_message(cluster: Cluster, topic: 
 
 @asynccontextmanager
 async def _api(address: str) -> AsyncIterator[BrokerApi]:
-    """Requests of an administrator, from a client of its own."""
+    """An admin client of its own."""
     instance = await ClientInstance.acquire(address, ClientSettings(instance_name="admin"))
     try:
         yield BrokerApi(instance.bridge(), instance.settings)
@@ -310,7 +310,7 @@ async def _api(address: str) -> AsyncIterator[BrokerApi]:
         await instance.release()
 
 
-async def test_the_broker_knows_its_clients(cluster: Cluster, topic: str) -> None:
+async def test_the_broker_lists_its_clients(cluster: Cluster, topic: str) -> None:
     address, broker = cluster[0].address, cluster[1]
     topics = {topic: "a || b"}
     async with (
@@ -338,10 +338,10 @@ async def test_the_broker_knows_its_clients(cluster: Cluster, topic: str) -> Non
         assert producers.connection_set[0].client_addr == consumers.connection_set[0].client_addr
 
 
-# What follows passes through the broker to the client.
+# Requests that the broker forwards to the client.
 
 
-async def test_an_administrator_asks_about_a_consumer(cluster: Cluster, topic: str) -> None:
+async def test_running_info_of_a_consumer(cluster: Cluster, topic: str) -> None:
     address, broker = cluster[0].address, cluster[1]
     group = f"g-{topic}"
     async with consumer_of(address, topic, lambda messages: None) as consumer, _api(address) as api:
@@ -352,15 +352,15 @@ async def test_an_administrator_asks_about_a_consumer(cluster: Cluster, topic: s
         )
         answer = await api.call(broker.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
         info = ConsumerRunningInfo.decode(answer.body)
-        assert sum(queue.topic == topic for queue in info.mq_table) == 4, "besides that of its retries"
+        assert sum(queue.topic == topic for queue in info.mq_table) == 4, "besides the retry topic"
         assert f"rmq-{group}-0" in (info.jstack or "")
 
 
-async def test_an_administrator_moves_a_group_and_hands_a_message_over(cluster: Cluster, topic: str) -> None:
+async def test_a_reset_and_direct_consumption_of_a_running_consumer(cluster: Cluster, topic: str) -> None:
     address, broker = cluster[0].address, cluster[1]
     group = f"g-{topic}"
     inbox = Inbox()
-    # Apache's broker moves a group when it pulls next: that must not be long.
+    # Apache's broker applies a reset at the next pull, which must be soon.
     pull = PullSettings(hold_seconds=0.5)
     async with (
         Producer(address, group="p") as producer,
@@ -385,7 +385,7 @@ async def test_an_administrator_moves_a_group_and_hands_a_message_over(cluster: 
         assert (len(inbox.messages), inbox.messages[-1].msg_id) == (17, results[0].msg_id)
 
 
-async def test_topics_are_administered(cluster: Cluster, name: str) -> None:
+async def test_administration_of_topics(cluster: Cluster, name: str) -> None:
     async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
         await admin.create_topic(name, queues=2)
         await producer.send(Message(name, b"x"), queue=MessageQueue(name, "broker-a", 1))
@@ -394,7 +394,7 @@ async def test_topics_are_administered(cluster: Cluster, name: str) -> None:
             stats = await admin.topic_stats(name)
             return {queue.queue_id: (one.min_offset, one.max_offset) for queue, one in stats.items()}
 
-        # Apache's broker answers a send before its dispatch thread has made the queue's entry.
+        # Apache's broker answers a send before its dispatch thread has written the queue entry.
         while (reached := await reach())[1] != (0, 1):
             assert reached == {0: (0, 0), 1: (0, 0)}
         assert reached == {0: (0, 0), 1: (0, 1)}
@@ -407,17 +407,17 @@ async def test_topics_are_administered(cluster: Cluster, name: str) -> None:
             await admin.topic_route(name)
 
 
-async def test_messages_are_looked_up(cluster: Cluster, topic: str) -> None:
+async def test_look_ups_of_messages(cluster: Cluster, topic: str) -> None:
     async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
         sent = [
             await producer.send(Message(topic, b"%d" % number, keys=["all", f"k{number}"]))
             for number in range(4)
         ]
         large = await producer.send(Message(topic, b"x" * 10_000, keys="large"))
-        # Apache's broker answers a send before its dispatch thread has made the entries of the index.
+        # Apache's broker answers a send before its dispatch thread has written the index entries.
         while not (found := (await admin.query_messages(topic, "large")).messages):
             pass
-        assert [message.body for message in found] == [b"x" * 10_000], "unpacked"
+        assert [message.body for message in found] == [b"x" * 10_000], "decompressed"
         result = await admin.query_messages(topic, "all")
         assert [message.msg_id for message in result.messages] == [each.msg_id for each in sent]
         assert result.indexed_until_ms > 0 and not result.failures
@@ -464,7 +464,7 @@ async def test_progress_of_groups(cluster: Cluster, topic: str, name: str) -> No
 # --- without a loop ---
 
 
-def test_the_blocking_face(cluster: Cluster, name: str) -> None:
+def test_the_blocking_api(cluster: Cluster, name: str) -> None:
     address = cluster[0].address
     with blocking.Admin(address) as admin:
         admin.create_topic(name, queues=1)

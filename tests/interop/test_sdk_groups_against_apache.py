@@ -1,4 +1,4 @@
-"""Groups of our consumers with Apache's own broker, and the same with ours: retries, dead letters, order."""
+"""Groups of SDK consumers with Apache's broker and with this project's: retries, dead letters, order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WAIT_SECONDS = 60.0
 
 
 async def _dead_letters(address: str, group: str, count: int) -> list[MessageExt]:
-    """The first messages of the group's dead-letter topic, which is made for the first of them."""
+    """The first messages of the group's dead-letter topic, which the first dead letter creates."""
     topic = f"%DLQ%{group}"
     async with (
         PullConsumer(address, group=f"reader-of-{group}", consume_from="first") as reader,
@@ -45,7 +45,7 @@ async def _dead_letters(address: str, group: str, count: int) -> list[MessageExt
         return messages
 
 
-async def test_refused_messages_come_again_and_become_dead_letters(cluster: Cluster, topic: str) -> None:
+async def test_refused_messages_are_redelivered_and_become_dead_letters(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     got: list[tuple[bytes, int, str]] = []
 
@@ -69,7 +69,7 @@ async def test_refused_messages_come_again_and_become_dead_letters(cluster: Clus
     assert dead.msg_id == sent.msg_id
 
 
-async def test_a_message_is_buried_at_once(cluster: Cluster, topic: str) -> None:
+async def test_a_message_becomes_a_dead_letter_at_once(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     calls: list[bytes] = []
 
@@ -84,7 +84,7 @@ async def test_a_message_is_buried_at_once(cluster: Cluster, topic: str) -> None
     assert calls == [b"bad"]
 
 
-async def test_order_holds_while_members_come_and_go(cluster: Cluster, topic: str) -> None:
+async def test_order_is_kept_while_members_join_and_leave(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     got: dict[int, list[int]] = defaultdict(list)
     busy: set[int] = set()
@@ -123,7 +123,7 @@ async def test_order_holds_while_members_come_and_go(cluster: Cluster, topic: st
         await until(lambda: sum(map(len, got.values())) >= total, timeout_seconds=_WAIT_SECONDS)
     assert overlaps == 0
     for queue_id in range(4):
-        assert got[queue_id] == list(range(queue_id, total, 4)), "in order, nothing lost, nothing twice"
+        assert got[queue_id] == list(range(queue_id, total, 4)), "in order, without losses and duplicates"
 
 
 async def test_orderly_messages_become_dead_letters(cluster: Cluster, topic: str) -> None:
@@ -141,7 +141,7 @@ async def test_orderly_messages_become_dead_letters(cluster: Cluster, topic: str
         Producer(address, group="p") as producer,
         consumer_of(address, topic, listen, orderly=True, max_reconsume_times=2) as consumer,
     ):
-        # Sent before the group's retry topic is there, which brokers make for its first heartbeat.
+        # Sent before the group's first heartbeat, for which brokers create its retry topic.
         await producer.send(Message(topic, b"bad"), queue=queue)
         await producer.send(Message(topic, b"good"), queue=queue)
         (dead,) = await _dead_letters(address, consumer.group, 1)

@@ -1,4 +1,4 @@
-"""Our consumers that pop with Apache's own broker, and the same with ours."""
+"""SDK consumers that pop, with Apache's broker and with this project's."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def _receive(consumer: SimpleConsumer, count: int, **options: Any) -> list
     return messages
 
 
-async def test_what_is_acknowledged_is_done_with(cluster: Cluster, topic: str) -> None:
+async def test_acknowledged_messages_are_not_redelivered(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     bodies = [b"%d" % number for number in range(40)]
     await _send(address, topic, *bodies)
@@ -79,7 +79,7 @@ async def test_what_is_acknowledged_is_done_with(cluster: Cluster, topic: str) -
         assert await consumer.receive(32, await_seconds=0.5) == []
 
 
-async def test_what_is_not_acknowledged_comes_again(cluster: Cluster, topic: str) -> None:
+async def test_unacknowledged_messages_are_redelivered(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     await _send(address, topic, b"one")
     async with _consumer(address, topic) as consumer:
@@ -92,7 +92,7 @@ async def test_what_is_not_acknowledged_comes_again(cluster: Cluster, topic: str
         await consumer.ack(again)
 
 
-async def test_a_message_is_kept_for_longer_or_given_back(cluster: Cluster, topic: str) -> None:
+async def test_a_longer_or_a_zero_invisible_time(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     await _send(address, topic, b"one")
     async with _consumer(address, topic) as consumer:
@@ -106,11 +106,11 @@ async def test_a_message_is_kept_for_longer_or_given_back(cluster: Cluster, topi
         await consumer.ack(again)
 
 
-async def test_who_waits_gets_what_comes(cluster: Cluster, topic: str) -> None:
+async def test_a_held_receive_gets_the_next_message(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     async with _consumer(address, topic, "paid") as consumer:
         waiting = asyncio.ensure_future(consumer.receive(8, await_seconds=_WAIT_SECONDS))
-        await asyncio.sleep(0.5)  # brokers do not tell that somebody waits for news
+        await asyncio.sleep(0.5)  # brokers do not report held notifications
         await _send(address, topic, b"other", tags="sent")
         await _send(address, topic, b"mine", tags="paid")
         (message,) = await waiting
@@ -118,7 +118,7 @@ async def test_who_waits_gets_what_comes(cluster: Cluster, topic: str) -> None:
         await consumer.ack(message)
 
 
-async def test_what_was_not_handed_out_goes_back(cluster: Cluster, topic: str) -> None:
+async def test_prefetched_messages_become_visible_again(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     await _send(address, topic, *(b"%d" % number for number in range(20)))
     done = []
@@ -184,7 +184,7 @@ async def test_a_push_consumer_pops(cluster: Cluster, topic: str) -> None:
 
 
 async def test_members_pop_in_order(cluster: Cluster, topic: str) -> None:
-    """Two members share four queues, one message of which is refused once; one member stops half way."""
+    """Two members share four queues; one message is refused once, and one member stops in between."""
     await _set_mode(cluster, topic, MessageRequestMode.POP)
     got: dict[int, list[int]] = defaultdict(list)
     busy: set[int] = set()
@@ -198,8 +198,10 @@ async def test_members_pop_in_order(cluster: Cluster, topic: str) -> None:
             callers.add(name)
             if len(callers) == 2:
                 both_were_called.set()
-            await both_were_called.wait()  # who has enough in hand leaves the other queues to the other
-            assert message.queue_id not in busy, "two calls for one queue"
+            await (
+                both_were_called.wait()
+            )  # a member with enough messages leaves other queues to the other member
+            assert message.queue_id not in busy, "two concurrent calls for one queue"
             if message.body == b"37" and not refused:
                 refused.append(message)
                 return ConsumeResult.LATER
@@ -234,8 +236,8 @@ async def test_members_pop_in_order(cluster: Cluster, topic: str) -> None:
     assert {queue_id: list(range(len(offsets))) for queue_id, offsets in got.items()} == got
 
 
-async def test_what_the_broker_has_pulled_is_pulled(cluster: Cluster, topic: str) -> None:
-    """By default brokers of either kind have a group pull."""
+async def test_the_broker_decides_between_pull_and_pop(cluster: Cluster, topic: str) -> None:
+    """By default both brokers let a group pull."""
     namesrv, broker = cluster
     got: list[bytes] = []
 
@@ -248,7 +250,7 @@ async def test_what_the_broker_has_pulled_is_pulled(cluster: Cluster, topic: str
         await _send(namesrv.address, topic, *bodies)
         await until(lambda: len(got) == 20, timeout_seconds=_WAIT_SECONDS)
         assert sorted(got) == sorted(bodies)
-        # A group that is set up to pop does so from then on, where it had come to.
+        # A group that is set to pop continues at its offset.
         await _set_mode(cluster, topic, MessageRequestMode.POP)
         await _until_assigned(consumer, [MessageQueue(topic, broker.broker_name, -1)])
         await _send(namesrv.address, topic, b"popped")

@@ -1,4 +1,4 @@
-"""The SDK's messages with a time, with Apache's own servers and with ours."""
+"""Timed messages of the SDK, with Apache's servers and with this project's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _now_ms() -> int:
 
 @pytest.fixture
 async def recalling(cluster: Cluster) -> None:
-    """A broker that takes messages back."""
+    """A cluster whose broker allows recalls."""
     change = request(RequestCode.UPDATE_BROKER_CONFIG, b"recallMessageEnable=true\n")
     async with raw_client(cluster[1].port) as client:
         assert (await client.ask(change)).code == ResponseCode.SUCCESS
@@ -37,7 +37,7 @@ async def _first(address: str, topic: str, count: int) -> list[MessageExt]:
         return messages
 
 
-async def test_messages_come_at_their_time(cluster: Cluster, topic: str) -> None:
+async def test_messages_are_delivered_when_due(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     async with Producer(address, group=topic) as producer:
         at_ms = _now_ms() + 1500
@@ -55,7 +55,7 @@ async def test_messages_come_at_their_time(cluster: Cluster, topic: str) -> None
 
 
 @pytest.mark.usefixtures("recalling")
-async def test_what_was_taken_back_does_not_come(cluster: Cluster, topic: str) -> None:
+async def test_recalled_messages_are_not_delivered(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     at_ms = (_now_ms() + 3500) // 1000 * 1000 + 500
     async with Producer(address, group=topic) as producer:
@@ -71,7 +71,7 @@ async def test_what_was_taken_back_does_not_come(cluster: Cluster, topic: str) -
 
 
 @pytest.mark.usefixtures("recalling")
-async def test_the_blocking_face(cluster: Cluster, topic: str) -> None:
+async def test_the_blocking_api(cluster: Cluster, topic: str) -> None:
     def send_and_recall() -> None:
         with blocking.Producer(cluster[0].address, group=topic) as producer:
             sent = producer.send(Message(topic, b"x", delay_ms=60_000))

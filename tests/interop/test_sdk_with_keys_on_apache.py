@@ -1,4 +1,4 @@
-"""The SDK with Apache's servers that want access keys and speak TLS."""
+"""The SDK with Apache's servers that require access keys and use TLS."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 def secured(
     apache_program: JavaProgram, certificate: Certificate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Apache]:
-    """A pair of their own, for all tests here."""
+    """A secured cluster for all tests of this module."""
     options = with_tls(certificate, tmp_path_factory.mktemp("tls"))
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
@@ -69,14 +69,14 @@ def secured(
 
 @pytest.fixture
 async def address(secured: Apache, name: str) -> str:
-    """The name server; the topic of the test is there, with four queues."""
+    """The name server's address; the topic of the test has four queues."""
     async with Admin(secured[0].address, settings=_SUPER) as admin:
         await admin.create_topic(name, queues=4)
     return secured[0].address
 
 
-class _Till:
-    """Refuses each message once, for a second."""
+class _RefusesOnce:
+    """A listener that refuses each message once, for a second."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -98,7 +98,7 @@ async def _everything_works(address: str, topic: str, settings: ClientSettings) 
     async with Producer(address, group=group, settings=settings, batching=BatchPolicy()) as producer:
         await asyncio.gather(*(producer.send(Message(topic, b"%d" % number)) for number in range(5, 9)))
     bodies = sorted(["ü".encode(), *(b"%d" % number for number in range(2, 9))])
-    till = _Till()
+    till = _RefusesOnce()
     async with PushConsumer(
         address,
         group=f"g-{topic}",
@@ -112,7 +112,7 @@ async def _everything_works(address: str, topic: str, settings: ClientSettings) 
     async with Admin(address, settings=settings) as admin:
         stats = await admin.consume_stats(f"g-{topic}", topic)
         done = [reach.broker_offset - reach.consumer_offset for reach in stats.offset_table.values()]
-        assert sum(done) == 0  # the last commits, too, are signed
+        assert sum(done) == 0  # the last commits are signed, too
         queues = list(await admin.topic_stats(topic))
         message = await admin.view_message(topic, result.offset_msg_id)
         assert message is not None
@@ -130,13 +130,13 @@ async def _everything_works(address: str, topic: str, settings: ClientSettings) 
 
 
 @pytest.mark.parametrize("serialization", Serialization, ids=lambda form: form.name)
-async def test_everything_works_with_keys(address: str, name: str, serialization: Serialization) -> None:
+async def test_all_clients_with_keys(address: str, name: str, serialization: Serialization) -> None:
     await _everything_works(
         address, name, ClientSettings(credentials=SUPER_USER, serialization=serialization)
     )
 
 
-async def test_popping_works_with_keys(address: str, name: str) -> None:
+async def test_pops_with_keys(address: str, name: str) -> None:
     async with Producer(address, group="p", settings=_SUPER) as producer:
         await producer.send(Message(name, b"x"))
     async with SimpleConsumer(
@@ -149,12 +149,12 @@ async def test_popping_works_with_keys(address: str, name: str) -> None:
         await consumer.ack(received[0])
 
 
-async def test_everything_works_over_tls(address: str, name: str, certificate: Certificate) -> None:
+async def test_all_clients_over_tls(address: str, name: str, certificate: Certificate) -> None:
     tls = TlsSettings(ca_file=certificate.cert_file)
     await _everything_works(address, name, ClientSettings(credentials=SUPER_USER, tls=tls))
 
 
-async def test_the_certificate_that_apaches_servers_make_for_tests(apache: Apache, name: str) -> None:
+async def test_the_test_certificate_of_apaches_servers(apache: Apache, name: str) -> None:
     settings = ClientSettings(tls=TlsSettings(verify="none"))
     async with Admin(apache[0].address, settings=settings) as admin:
         await admin.create_topic(name, queues=1)
@@ -162,7 +162,7 @@ async def test_the_certificate_that_apaches_servers_make_for_tests(apache: Apach
         assert (await producer.send(Message(name, b"x"))).queue_offset == 0
 
 
-async def test_servers_that_are_not_trusted(address: str, name: str) -> None:
+async def test_untrusted_servers_are_refused(address: str, name: str) -> None:
     settings = ClientSettings(credentials=SUPER_USER, tls=True)
     async with Producer(address, group="p", settings=settings) as producer:
         with pytest.raises(TlsFailed, match="its certificate is not trusted: self-signed certificate"):
@@ -195,7 +195,7 @@ async def test_wrong_keys(address: str, name: str, keys: Credentials | None, com
         await refused(admin.create_topic(f"{name}-more"))
 
 
-async def test_a_push_consumer_with_wrong_keys_says_so_in_the_log(
+async def test_a_push_consumer_logs_wrong_keys(
     address: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = ClientSettings(credentials=Credentials("nobody", "secret"))
@@ -205,7 +205,7 @@ async def test_a_push_consumer_with_wrong_keys_says_so_in_the_log(
         await until(lambda: "User:nobody is not found" in caplog.text, 30)
 
 
-async def test_a_user_gets_the_rights_that_are_missing(address: str, name: str) -> None:
+async def test_missing_rights_can_be_granted(address: str, name: str) -> None:
     keys = Credentials(f"user-{name}", "a-users-secret")
     await create_user(address, keys)
     settings = ClientSettings(credentials=keys)
@@ -232,7 +232,7 @@ async def test_rights_that_producers_and_consumers_need(address: str, name: str)
     settings = await _user_with(address, name, rights)
     async with Producer(address, group="p", settings=settings) as producer:
         result = await producer.send(Message(name, b"x"))
-    till = _Till()
+    till = _RefusesOnce()
     async with PushConsumer(
         address,
         group=f"g-{name}",

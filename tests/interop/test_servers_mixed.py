@@ -1,4 +1,4 @@
-"""Our servers among Apache's: registrations both ways."""
+"""This project's servers together with Apache's: registrations in both directions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.java
 
 
 class Client:
-    """The Java client with one name server and topic."""
+    """The Java client with one name server and one topic."""
 
     def __init__(self, shell: JavaShell, namesrv_address: str, topic: str) -> None:
         self._shell = shell
         self._at: dict[str, Any] = {"namesrv": namesrv_address, "topic": topic}
 
     async def create_topic(self, broker_address: str) -> None:
-        """With four queues, on one broker."""
+        """Create the topic with four queues on one broker."""
         create = {**self._at, "queues": 4, "broker_addr": broker_address}
         created = await self._shell.run("admin", "createAndUpdateTopicConfig", **create)
         assert created.check().result["routeVisible"]
@@ -37,7 +37,7 @@ class Client:
         return (await self._shell.run("admin", "examineTopicRouteInfo", **self._at)).check().result
 
 
-async def test_our_broker_with_apaches_name_server(own_shell: JavaShell, apache: Apache, name: str) -> None:
+async def test_this_broker_with_apaches_name_server(own_shell: JavaShell, apache: Apache, name: str) -> None:
     namesrv, _ = apache
     async with (
         OwnNamesrv() as own_namesrv,
@@ -69,7 +69,7 @@ async def test_our_broker_with_apaches_name_server(own_shell: JavaShell, apache:
     ],
     ids=lambda settings: next(iter(settings)),
 )
-async def test_ways_of_registering_with_apaches_name_server(
+async def test_kinds_of_registration_with_apaches_name_server(
     own_shell: JavaShell, apache: Apache, name: str, settings: dict[str, str]
 ) -> None:
     namesrv, _ = apache

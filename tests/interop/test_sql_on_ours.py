@@ -1,4 +1,4 @@
-"""Go's and Node's consumers that filter by properties, on our broker; Java's have a file of their own."""
+"""Go and Node.js consumers with SQL filters, with this project's broker. (Java: another file.)"""
 
 from __future__ import annotations
 

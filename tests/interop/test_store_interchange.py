@@ -1,6 +1,6 @@
-"""Store directories that change hands: ours opens Apache's, Apache's opens ours, and ours goes on with that.
+"""Store directories that this project's broker and Apache's open in turn.
 
-Apache's Java client reads, and every field is compared. Small files make roll-over a part of it.
+Apache's Java client reads all messages, and every field is compared. Files are small, so that they roll over.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from tests.unit.broker.parts import broker_settings
 
 pytestmark = pytest.mark.java
 
-# Half messages would be appended again while everything is compared.
+# Checks would append half messages again during the comparison.
 SETTINGS = {**golden_store.SETTINGS, "transactionCheckInterval": "3600000"}
-# 600 of these fill the better part of a log file of 1 MiB.
+# 600 of these fill most of a log file of 1 MiB.
 MESSAGES = 600
 MESSAGE_BYTES = 1500
 GROUP = "went-on"
-# Longer than a V1 record's topic can be.
+# Too long for the topic of a V1 record.
 LONG_GROUP = "g" * 200
 LONG_TOPIC = "%RETRY%" + LONG_GROUP
 BATCH_TOPIC = "Batches"
 _V6_HOSTS = pack_host("2001:db8::1", 10911), pack_host("2001:db8::2", 4444)
-# Not looked up by key: where Apache's broker delivers what is due, and where a batch has one key for all.
+# Not looked up by key: topics with deliveries of Apache's broker, and batches with one key for all messages.
 _WITHOUT_LOOK_UPS = ("SCHEDULE_TOPIC_XXXX", "TopicDelay", "TopicTimer", BATCH_TOPIC)
 _LOADED = 3000
 _DELIVERED_SECONDS = 20.0
@@ -63,12 +63,14 @@ _KEYS_LOOKED_UP = 60
 _VIEWED = 40
 
 
-# --- Apache's directories on our broker ---
+# --- Apache's directories ---
 
 
 @pytest.mark.parametrize("name", golden_store.NAMES)
-async def test_our_broker_serves_what_apache_wrote(own_shell: JavaShell, name: str, tmp_path: Path) -> None:
-    """Every message and key, and nothing of the log is touched; delayed messages are delivered behind it."""
+async def test_this_broker_serves_apaches_directories(
+    own_shell: JavaShell, name: str, tmp_path: Path
+) -> None:
+    """All messages and keys are found, and the log is unchanged; delayed messages are appended to it."""
     root = golden_store.unpack(name, tmp_path)
     rows = golden_store.manifest(name)
     end = rows[-1]["phyOffset"] + rows[-1]["size"]
@@ -83,7 +85,7 @@ async def test_our_broker_serves_what_apache_wrote(own_shell: JavaShell, name: s
         check_begins_with(scanned, expected)
         delayed = [row["properties"] for row in rows if row["topic"] == "SCHEDULE_TOPIC_XXXX"]
         await deliver_all(serving, delayed)
-        # Those are found a second time, where they were delivered.
+        # These are found a second time, in their own queues.
         moved = {properties["REAL_TOPIC"] for properties in delayed}
         look_ups = dict(expected_look_ups(name))
         await serving.finds({key: found for key, found in look_ups.items() if key.topic not in moved})
@@ -97,7 +99,7 @@ async def test_our_broker_serves_what_apache_wrote(own_shell: JavaShell, name: s
 
 
 async def deliver_all(serving: Serving, delayed: list[dict[str, str]]) -> None:
-    """Wait until all messages that were delayed have come to their own queues."""
+    """Wait until all delayed messages were delivered."""
     wanted: dict[Queue, set[str]] = defaultdict(set)
     for properties in delayed:
         queue = properties["REAL_TOPIC"], int(properties["REAL_QID"])
@@ -113,7 +115,7 @@ async def deliver_all(serving: Serving, delayed: list[dict[str, str]]) -> None:
 
 
 def expected_of(rows: list[dict[str, Any]]) -> Stored:
-    """The messages of a manifest as the Java client shows them."""
+    """The messages of a manifest in the form that the Java client prints."""
     stored: Stored = defaultdict(list)
     for row in rows:
         shown = {
@@ -130,7 +132,7 @@ def expected_of(rows: list[dict[str, Any]]) -> Stored:
 
 
 def expected_look_ups(name: str) -> Iterator[tuple[LookUp, list[int]]]:
-    """What the Java client makes of what Apache's index finds: it drops keys with the same hash."""
+    """The Java client's results for the entries in Apache's index, without other keys with the same hash."""
     rows = {row["phyOffset"]: row for row in golden_store.manifest(name)}
     unique_keys = {row["uniqKey"] for row in rows.values()}
     for row in golden_store.look_ups(name):
@@ -154,21 +156,21 @@ def has_key(row: Mapping[str, Any], look_up: LookUp) -> bool:
 
 
 def log_of(root: Path, end: int) -> bytes:
-    """The log up to a place in it."""
+    """The log up to an offset."""
     files = sorted((root / "commitlog").iterdir())
     return b"".join(path.read_bytes() for path in files)[:end]
 
 
-# --- from hand to hand ---
+# --- several brokers in turn ---
 
 
-@pytest.mark.timeout(300, func_only=True)  # Apache's broker starts twice, and takes its time to stop
-async def test_a_directory_goes_from_hand_to_hand(
+@pytest.mark.timeout(300, func_only=True)  # Apache's broker starts twice, and stops slowly
+async def test_brokers_take_over_a_directory_in_turn(
     apache_program: JavaProgram, own_shell: JavaShell, tmp_path: Path
 ) -> None:
-    """Apache's, ours (stopped), Apache's (killed), ours (killed under load), Apache's (stopped), ours.
+    """Apache's, this (stopped), Apache's (killed), this (killed under load), Apache's (stopped), this.
 
-    Each finds everything that those before it stored, byte by byte, and adds to it.
+    Each broker finds all messages of those before it, byte by byte, and adds messages.
     """
     root = golden_store.unpack("clean", tmp_path)
     rows = golden_store.manifest("clean")
@@ -205,7 +207,10 @@ async def test_a_directory_goes_from_hand_to_hand(
         async with hands.ours() as own:
             serving = hands.serving(own)
             known = await check_serves(serving, known)
-            assert await serving.commit("Ours", GROUP, 0, 20) in (20, 40)  # Apache's had 5 s to write it
+            assert await serving.commit("Ours", GROUP, 0, 20) in (
+                20,
+                40,
+            )  # Apache's broker writes it every 5 s
             known |= await add_all_kinds(serving, "Ours")
             known |= await add_whole_batches(serving)
             async with Load(own.port, connections=6, topics=2) as load:
@@ -233,7 +238,7 @@ async def test_a_directory_goes_from_hand_to_hand(
 
 
 class Hands:
-    """Starts brokers on one directory, one after the other."""
+    """Starts brokers on one directory in turn."""
 
     def __init__(
         self, shell: JavaShell, apache_program: JavaProgram, namesrv_address: str, home: Path
@@ -257,7 +262,7 @@ class Hands:
 
 
 async def check_serves(serving: Serving, known: Stored) -> Stored:
-    """All messages that are known are still there, and found by key; what the queues hold now."""
+    """Check that all known messages are stored and found by key; return the messages of the queues."""
     now = await serving.scan(known)
     check_begins_with(now, known)
     await serving.finds(some_keys(now))
@@ -266,14 +271,14 @@ async def check_serves(serving: Serving, known: Stored) -> Stored:
 
 
 async def check_verified(root: Path) -> None:
-    """That `rmq-store verify` finds nothing wrong."""
+    """Check that `rmq-store verify` finds no error."""
     command = [sys.executable, "-m", "rmq_broker.store_tool.main", "verify", str(root)]
     verified = await run_command(command, timeout_s=60)
     assert verified.exit_code == 0, str(verified)
 
 
 def some_keys(stored: Stored) -> dict[LookUp, list[int]]:
-    """Some keys and unique keys of topics that nobody writes to at this time, with where they are."""
+    """Some keys and unique keys of topics without sends at this time, with their places."""
     found: dict[LookUp, list[int]] = defaultdict(list)
     for (topic, _), messages in stored.items():
         if topic in _WITHOUT_LOOK_UPS or topic.lower().startswith("rmq_sys_"):
@@ -291,7 +296,7 @@ def some_keys(stored: Stored) -> dict[LookUp, list[int]]:
 
 
 async def add_all_kinds(serving: Serving, topic: str) -> Stored:
-    """Messages one by one, in batches and compressed; what the topic holds with them."""
+    """Send single messages, batches and compressed ones; return the messages of the topic."""
     before = await serving.scan(queues_of(topic))
     plain: dict[str, Any] = {"count": MESSAGES, "size": MESSAGE_BYTES, "compress_over": 10_000}
     await serving.send(topic, mode="selector", tag="plain", keys="k{} all", **plain)
@@ -308,7 +313,7 @@ async def add_all_kinds(serving: Serving, topic: str) -> Stored:
 
 
 async def add_whole_batches(serving: Serving) -> Stored:
-    """Batches, which such a topic keeps as one record each, and single messages."""
+    """Send batches, which such a topic stores as one record each, and single messages."""
     before = await serving.scan(queues_of(BATCH_TOPIC))
     await serving.send(BATCH_TOPIC, mode="batch", count=40, batch=8, tag="batch")
     await serving.send(BATCH_TOPIC, count=3, tag="one")
@@ -325,7 +330,7 @@ def queues_of(topic: str) -> list[Queue]:
 
 
 def bodies_by_tag(before: Stored, after: Stored) -> dict[str, list[str]]:
-    """The digests of what was added."""
+    """The digests of the added messages."""
     check_begins_with(after, before)
     bodies: dict[str, list[str]] = defaultdict(list)
     for queue, messages in after.items():
@@ -334,11 +339,11 @@ def bodies_by_tag(before: Stored, after: Stored) -> dict[str, list[str]]:
     return {tag: sorted(digests) for tag, digests in bodies.items()}
 
 
-# --- records whose topics and hosts are long ---
+# --- records with long topics and hosts ---
 
 
 async def store_long_topics(root: Path) -> None:
-    """Records V2 with IPv4 and IPv6 hosts, put by the store itself: no client can send to such a topic."""
+    """Store V2 records with IPv4 and IPv6 hosts directly, because no client can send to such a topic."""
     ours = {field.alias for field in BrokerSettings.model_fields.values()}
     sizes = {key: value for key, value in SETTINGS.items() if key in ours}
     settings = broker_settings(storePathRootDir=str(root), **sizes)
@@ -368,7 +373,7 @@ async def store_long_topics(root: Path) -> None:
 
 
 def check_hosts(messages: list[Event]) -> None:
-    """That messages are those of `store_long_topics`."""
+    """Check that messages are those of `store_long_topics`."""
     hosts = [(message["bornHost"], message["storeHost"]) for message in messages]
     born_hosts = ("/10.0.0.2:4444", "/[2001:db8:0:0:0:0:0:2]:4444")
     store_hosts = ("/10.0.0.1:10911", "/[2001:db8:0:0:0:0:0:1]:10911")
@@ -376,7 +381,7 @@ def check_hosts(messages: list[Event]) -> None:
 
 
 def add_topic(root: Path, topic: str) -> None:
-    """A topic as Apache's broker makes it for a group's retries."""
+    """Create a retry topic as Apache's broker does."""
     path = root / "config" / "topics.json"
     content = json.loads(path.read_text())
     content["topicConfigTable"][topic] = {
@@ -393,9 +398,9 @@ def add_topic(root: Path, topic: str) -> None:
 
 
 async def add_retries(serving: Serving, messages: list[Event]) -> Stored:
-    """Have Apache's broker bring messages again to the group with the long name: V2 records of its own.
+    """Let Apache's broker redeliver messages to the group with the long name, as V2 records.
 
-    (Retry topics are the only ones that it lets be so long: HookUtils.checkBeforePutMessage.)
+    (It allows such long names only for retry topics: HookUtils.checkBeforePutMessage.)
     """
     queue = (LONG_TOPIC, 0)
     before = len((await serving.scan([queue]))[queue])

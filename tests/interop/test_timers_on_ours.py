@@ -1,4 +1,4 @@
-"""Messages with a time: Apache's Java client with our broker, and directories that change hands."""
+"""Timed messages: Apache's Java client with this project's broker, and directories taken over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _POLL_SECONDS = 0.1
     [({"deliver_after_ms": 1500}, 1500), ({"delay_ms": 1200}, 1200), ({"delay_s": 1}, 1000)],
     ids=["deliver time", "delay in ms", "delay in s"],
 )
-async def test_a_java_producer_says_when(
+async def test_timed_messages_of_java(
     own_shell: JavaShell, own_topic: str, options: dict[str, int], wait_ms: int
 ) -> None:
     began_ms = time.time_ns() // 1_000_000
@@ -47,7 +47,7 @@ async def test_a_java_producer_says_when(
         assert not {"REAL_TOPIC", "REAL_QID"} & message["properties"].keys()
 
 
-async def test_a_java_producer_takes_messages_back(own_shell: JavaShell, own_topic: str) -> None:
+async def test_recalls_of_java(own_shell: JavaShell, own_topic: str) -> None:
     (await own_shell.admin("updateBrokerConfig", set={"recallMessageEnable": "true"})).check()
     sent_ones = (await own_shell.run("send", topic=own_topic, count=4, deliver_after_ms=4000)).check().sent
     handles = [result["recallHandle"] for result in sent_ones]
@@ -57,7 +57,7 @@ async def test_a_java_producer_takes_messages_back(own_shell: JavaShell, own_top
     assert [message["msgId"] for message in received.check().messages] == [sent_ones[3]["msgId"]]
 
 
-# --- directories that change hands ---
+# --- directories taken over ---
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def namesrv() -> AsyncIterator[OwnNamesrv]:
 
 
 async def _fill(port: int) -> None:
-    """One message that comes while the broker is still up, and some for the next one."""
+    """Send a message that this broker delivers, and some that the next one does."""
     async with raw_client(port) as client:
         assert (await client.ask(create_topic("T", 1))).code == ResponseCode.SUCCESS
         for body, delay_s in ((b"now", 1), (b"soon", 5), (b"taken back", 5), (b"later", 8)):
@@ -99,7 +99,7 @@ def _check(messages: list[MessageExt]) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-async def test_what_waits_with_us_comes_from_apaches(
+async def test_apaches_broker_delivers_pending_messages_of_this_one(
     apache_program: JavaProgram, namesrv: OwnNamesrv, tmp_path: Path, killed: bool
 ) -> None:
     ours = OwnBroker(namesrv.address, home=tmp_path, settings=_SETTINGS)
@@ -120,7 +120,7 @@ async def test_what_waits_with_us_comes_from_apaches(
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-async def test_what_waits_with_apaches_comes_from_us(
+async def test_this_broker_delivers_pending_messages_of_apaches(
     apache_program: JavaProgram, namesrv: OwnNamesrv, tmp_path: Path, killed: bool
 ) -> None:
     apaches = ApacheBroker(apache_program, namesrv.address, home=tmp_path, settings=_SETTINGS)

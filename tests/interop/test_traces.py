@@ -1,4 +1,4 @@
-"""Traces: ours, and those of Java's client through our broker, read by Apache's tool."""
+"""Message traces of the SDK and of the Java client, read by Apache's tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAIT_SECONDS = 30.0
 
 
 async def _trace(tool: JavaShell, message_id: str, kinds: Set[str]) -> list[list[str]]:
-    """What is told of a message, as soon as all of it is in the broker's index, which may be late."""
+    """Return the trace of a message once all of it is in the broker's index."""
     async with asyncio.timeout(_WAIT_SECONDS):
         while True:
             output = await tool.mqadmin("queryMsgTraceById", "-i", message_id)
@@ -29,7 +29,7 @@ async def _trace(tool: JavaShell, message_id: str, kinds: Set[str]) -> list[list
                 return [row for row in output.rows if row[0] in kinds]
 
 
-async def test_mqadmin_reads_our_traces(own: Own, own_tool: JavaShell, own_topic: str) -> None:
+async def test_mqadmin_reads_traces_of_the_sdk(own: Own, own_tool: JavaShell, own_topic: str) -> None:
     address = own[0].address
     got: list[MessageExt] = []
 
@@ -52,7 +52,7 @@ async def test_mqadmin_reads_our_traces(own: Own, own_tool: JavaShell, own_topic
         assert (consumed[1], consumed[-1]) == (f"g-{own_topic}", "success")
 
 
-async def test_javas_traces_through_our_broker(own_tool: JavaShell, own_topic: str) -> None:
+async def test_traces_of_java_with_this_broker(own_tool: JavaShell, own_topic: str) -> None:
     sending = await own_tool.run("send", topic=own_topic, group="java-tracing", count=2, trace=True)
     for message in sending.check().sent:
         (sent,) = await _trace(own_tool, message["msgId"], {"Pub"})

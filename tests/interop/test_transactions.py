@@ -1,6 +1,6 @@
-"""Transactions: Java's producer with our broker, and our SDK's with Apache's and ours.
+"""Transactions: Java's producer with this project's broker, and the SDK's producer with both brokers.
 
-The brokers ask after half a second already, so that all of it takes seconds.
+The brokers check transactions after half a second, so that the tests take seconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def apache_quick(apache_program: JavaProgram) -> Iterator[Apache]:
 
 @pytest.fixture(scope="module", params=[pytest.param("apache_quick", marks=pytest.mark.java), "own_quick"])
 def quick(request: pytest.FixtureRequest) -> Cluster:
-    """A name server and a broker that ask soon, of Apache's and of ours."""
+    """Each kind of cluster, with early transaction checks."""
     cluster: Cluster = request.getfixturevalue(request.param)
     return cluster
 
@@ -71,12 +71,12 @@ async def _topic(cluster: Cluster, name: str) -> str:
 
 
 async def _messages(cluster: Cluster, topic: str, count: int) -> list[MessageExt]:
-    """The first messages of a topic, and what has come with the last of them."""
+    """Consume the first messages of a topic, and those received together with the last of them."""
     return await _read_until(cluster, topic, lambda messages: len(messages) >= count)
 
 
 async def _bodies(cluster: Cluster, topic: str, wanted: Set[bytes]) -> list[bytes]:
-    """What a topic has until all of `wanted` are there."""
+    """Consume a topic until all of `wanted` were received."""
     messages = await _read_until(
         cluster, topic, lambda messages: wanted <= {message.body for message in messages}
     )
@@ -95,7 +95,7 @@ async def _read_until(
         return messages
 
 
-# --- Java's producer, our broker ---
+# --- Java's producer with this project's broker ---
 
 
 @pytest.mark.java
@@ -113,7 +113,7 @@ async def test_java_commits_and_rolls_back(own_quick: Own, shell: JavaShell, nam
 
 @pytest.mark.java
 @pytest.mark.parametrize("say", ["unknow", "throw"])
-async def test_java_is_asked_for_what_it_did_not_know(
+async def test_java_answers_checks_of_unknown_outcomes(
     own_quick: Own, shell: JavaShell, name: str, say: str
 ) -> None:
     topic = await _topic(own_quick, name)
@@ -129,7 +129,7 @@ async def test_java_is_asked_for_what_it_did_not_know(
 
 
 @pytest.mark.java
-async def test_another_of_the_group_is_asked_when_the_producer_was_killed(
+async def test_another_producer_of_the_group_answers_for_a_killed_one(
     own_quick: Own, java: JavaClient, shell: JavaShell, name: str
 ) -> None:
     topic = await _topic(own_quick, name)
@@ -143,7 +143,7 @@ async def test_another_of_the_group_is_asked_when_the_producer_was_killed(
     assert len(await _messages(own_quick, topic, 1)) == 1
 
 
-# --- our producer ---
+# --- the SDK's producer ---
 
 
 async def test_the_sdk_commits_and_rolls_back(quick: Cluster, name: str) -> None:
@@ -163,7 +163,7 @@ async def test_the_sdk_commits_and_rolls_back(quick: Cluster, name: str) -> None
     )
 
 
-async def test_the_sdk_is_asked_for_what_it_left_open(quick: Cluster, name: str) -> None:
+async def test_the_sdk_answers_checks_of_pending_transactions(quick: Cluster, name: str) -> None:
     topic = await _topic(quick, name)
     asked: list[MessageExt] = []
 
@@ -181,7 +181,7 @@ async def test_the_sdk_is_asked_for_what_it_left_open(quick: Cluster, name: str)
     assert {found.topic for found in asked} == {topic}
 
 
-async def test_the_sdk_does_the_work(quick: Cluster, name: str) -> None:
+async def test_the_sdk_runs_the_local_transaction(quick: Cluster, name: str) -> None:
     topic = await _topic(quick, name)
 
     async def work(message: Message) -> TransactionState:
@@ -193,12 +193,14 @@ async def test_the_sdk_does_the_work(quick: Cluster, name: str) -> None:
     assert (message.msg_id, result.state) == (result.sent.msg_id, TransactionState.COMMIT)
 
 
-# --- a directory that changes hands ---
+# --- a directory taken over ---
 
 
 @pytest.mark.java
-async def test_what_is_open_changes_hands(apache_program: JavaProgram, name: str, tmp_path: Path) -> None:
-    """Ours → Apache's, killed → ours: each asks about what is open, and about nothing else."""
+async def test_brokers_take_over_pending_transactions(
+    apache_program: JavaProgram, name: str, tmp_path: Path
+) -> None:
+    """This broker → Apache's, killed → this broker: each checks only the pending transactions."""
     layout = golden_store.SETTINGS
     asking = {**layout, **SETTINGS, "transactionOpBatchInterval": "100", "transactionCheckMax": "1000"}
     asked: list[bytes] = []
@@ -223,11 +225,11 @@ async def test_what_is_open_changes_hands(apache_program: JavaProgram, name: str
             async with Producer(namesrv.address, group=name, check_transaction=check) as producer:
                 async with producer.transaction(Message(name, b"3")) as transaction:
                     await transaction.leave_open()
-                # By then it is noted that the other has ended.
+                # By then the op message of the other transaction is stored.
                 await until(lambda: b"1" in asked and asked[-3:] == [b"3"] * 3, 30)
             apaches.kill()
         assert set(asked) == {b"1", b"3"}
-        # Until that is noted Apache's broker may ask once more, and stores the message again.
+        # Before its op message is stored Apache's broker may check again, and stores the half message again.
         times_asked = asked.count(b"1")
 
         asked.clear()

@@ -77,7 +77,7 @@ class Popped:
 
 
 def popped(answer: RemotingCommand) -> list[Popped]:
-    """Return the messages of a pop with their receipts, as Apache's client does. AssertionError without any."""
+    """Return the messages of a pop with their receipts, as Apache's client does. AssertionError if none."""
     header = PopMessageResponseHeader.decode(succeeded(answer).ext_fields)
     starts = {}
     for item in (header.start_offset_info or "").split(";"):
