@@ -342,7 +342,7 @@ async def test_invalid_messages_are_refused() -> None:
             await producer.send(Message("T", b""))
         with pytest.raises(UsageError, match=r"11 bytes, 10 are allowed.*maxMessageSize"):
             await producer.send(Message("T", b"x" * 11))
-        with pytest.raises(UsageError, match="32767 are allowed"):
+        with pytest.raises(UsageError, match="the limit is 32767"):
             await producer.send(Message("T", b"x", properties={"p": "v" * 32_750}))
         with pytest.raises(
             UsageError, match=r"flag of a message to T is 2147483648: it must fit into 32 bits"

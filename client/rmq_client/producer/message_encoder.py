@@ -92,7 +92,7 @@ def _encode(properties: Mapping[str, str], own: bytes) -> bytes:
         raise UsageError(str(error)) from error
     if len(raw) > MAX_PROPERTIES_BYTES:
         raise UsageError(
-            f"the properties take {len(raw)} bytes, {MAX_PROPERTIES_BYTES} are allowed: move large values "
+            f"the properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES_BYTES}: move large values "
             "into the body"
         )
     return raw

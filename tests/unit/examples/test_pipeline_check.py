@@ -31,8 +31,8 @@ def test_a_line_of_the_log_that_was_not_counted(work: Work) -> None:
     with work.log.open("ab") as log:
         log.write(b'1.2.3.4 - - [31/Jan/2026:12:02:59 +0000] "GET / HTTP/1.1" 403 1 "-" "-"\n')
     sent, parquet = found(work)
-    assert sent.startswith("sent: 12:02 status 403 has ")
-    assert parquet.startswith("Parquet: 12:02 status 403 has ")
+    assert sent.startswith("sent: 12:02 status 403: ")
+    assert parquet.startswith("Parquet: 12:02 status 403: ")
 
 
 def test_a_count_that_is_too_high_by_one(work: Work) -> None:
@@ -47,33 +47,33 @@ def test_a_minute_that_was_given_out_twice(work: Work) -> None:
     part = next(work.aggregates.glob("batch=0/*.parquet"))
     (work.aggregates / "batch=7").mkdir()
     (work.aggregates / "batch=7" / "part-0.parquet").write_bytes(part.read_bytes())
-    assert [line for line in found(work) if "is there twice" in line]
+    assert [line for line in found(work) if "duplicate counts for" in line]
 
 
 def test_alerts_that_are_missing_wrong_or_without_an_id(work: Work) -> None:
     kept = work.alerts.read_text().splitlines()
     work.alerts.write_text("\n".join(kept[1:]) + "\n")
     (missing,) = found(work)
-    assert missing.startswith("alerts: an alert is missing: ")
+    assert missing.startswith("alerts: missing alert: ")
 
     work.alerts.write_text("\n".join([*kept, kept[0]]) + "\n")
     assert [line.split(": ")[1] for line in found(work)] == [
-        "an alert is there that should not be",
-        "the id of two alerts",
+        "unexpected alert",
+        "row id of several alerts",
     ]
 
     work.alerts.write_text("\n".join(kept) + "\n")
     replace_line(work.alerts, 0, row=None)
     (without,) = found(work)
-    assert without.startswith("alerts: an alert without id: ")
+    assert without.startswith("alerts: alert without row id: ")
 
 
 def test_lines_that_were_late_or_unreadable(work: Work) -> None:
     replace_line(work.job_progress, 0, late=3)
     replace_line(work.job_progress, 1, unreadable=0)
     unreadable, late = found(work)
-    assert unreadable.endswith("lines, the job found 0")
-    assert late == "late: 3 counts were too late for their minute, and left out"
+    assert unreadable.endswith("in the log, 0 in the job")
+    assert late == "late: 3 counts arrived after their minute was closed and were dropped"
 
 
 def test_what_was_sent_is_compared(work: Work) -> None:

@@ -130,7 +130,7 @@ def test_only_a_folder_of_an_earlier_run_is_emptied(tmp_path: Path) -> None:
     precious = tmp_path / "mine" / "letter"
     precious.parent.mkdir()
     precious.touch()
-    with pytest.raises(ProgramFailed, match="give another --work"):
+    with pytest.raises(ProgramFailed, match="choose another folder with --work"):
         fresh(precious.parent)
     assert precious.exists()
 
@@ -138,9 +138,9 @@ def test_only_a_folder_of_an_earlier_run_is_emptied(tmp_path: Path) -> None:
 async def test_a_program_that_fails_shows_its_last_words(tmp_path: Path) -> None:
     dies = [sys.executable, "-c", "print('no room'); raise SystemExit(3)"]
     async with Program("writer", dies, tmp_path) as program:
-        with pytest.raises(ProgramFailed, match=r"no room\n.*writer has ended with 3"):
+        with pytest.raises(ProgramFailed, match=r"no room\n.*writer ended with exit code 3"):
             await program.done()
-        with pytest.raises(ProgramFailed, match="has ended"):
+        with pytest.raises(ProgramFailed, match="ended with exit code"):
             await program.says("ready", 20)
 
 

@@ -172,5 +172,5 @@ async def test_body_above_the_decompression_limit_is_an_error(fake: FakeCluster)
     kept[3] = compressed(replace(kept[3], body=b"x" * 5000), CompressionType.ZLIB)
     wanted = task((0, 0, 10))
     assert len(rows(await read(wanted, settings(fake, **{"rocketmq.maxUnpackedBodyBytes": "5000"})))) == 10
-    with pytest.raises(RecordDamaged, match=r"offset 3.*unpacks to more than the allowed 4999"):
+    with pytest.raises(RecordDamaged, match=r"offset 3.*decompresses to more than the limit of 4999"):
         await read(wanted, settings(fake, **{"rocketmq.maxUnpackedBodyBytes": "4999"}))
