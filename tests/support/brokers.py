@@ -8,19 +8,14 @@ from pathlib import Path
 
 from rmq_broker.broker import Broker
 from rmq_broker.build import build_broker
-from rmq_broker.clients.consumers import ConsumerTable
-from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.pop.service import PopService
 from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.services import Services
 from rmq_broker.settings.broker import BrokerSettings, known_keys
-from rmq_broker.store.api import MessageStore
-from rmq_broker.topics.table import TopicTable
 from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import RawClient, raw_client
+from tests.support.service_views import ServiceViews
 
 
 def broker_configuration(
@@ -52,7 +47,7 @@ def broker_configuration(
     return load(BrokerSettings, file, overrides, known_keys)
 
 
-class RunningBroker:
+class RunningBroker(ServiceViews):
     """A running broker; `stop` fails if one of its background tasks has failed."""
 
     def __init__(self, configuration: Configuration[BrokerSettings]) -> None:
@@ -93,39 +88,9 @@ class RunningBroker:
         return self.broker.services
 
     @property
-    def store(self) -> MessageStore:
-        """The message store."""
-        return self.services.storage.store
-
-    @property
-    def topics(self) -> TopicTable:
-        """The topic table."""
-        return self.services.topics.table
-
-    @property
-    def groups(self) -> SubscriptionGroupTable:
-        """The table of consumer groups."""
-        return self.services.groups.table
-
-    @property
-    def offsets(self) -> ConsumerOffsetTable:
-        """The committed offsets."""
-        return self.services.offsets.table
-
-    @property
-    def consumers(self) -> ConsumerTable:
-        """The connected consumers."""
-        return self.services.clients.consumers
-
-    @property
     def held_pulls(self) -> HeldPulls:
         """The held pulls."""
         return self.services.pulls.held_pulls
-
-    @property
-    def pops(self) -> PopService:
-        """The POP service."""
-        return self.services.pops
 
     @property
     def port(self) -> int:

@@ -10,35 +10,31 @@ from pathlib import Path
 from typing import Final
 
 from rmq_broker.build import build_processing
-from rmq_broker.clients.consumers import ConsumerTable
 from rmq_broker.clients.producers import ProducerTable
 from rmq_broker.delivery.delayed_messages import DelayedMessages
 from rmq_broker.delivery.message_writer import MessageWriter
 from rmq_broker.delivery.retries import Retries
-from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.network.address import BrokerAddress
 from rmq_broker.network.tiers import Tiers
-from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.pop.service import PopService
 from rmq_broker.processors.build import Processors
-from rmq_broker.services import build_services
+from rmq_broker.services import Services, build_services
 from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.api import MessageStore, RecordTemplate
+from rmq_broker.store.api import RecordTemplate
 from rmq_broker.timers.service import TimerService
-from rmq_broker.topics.table import TopicTable
 from rmq_broker.transactions.service import TransactionService
 from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.java_hash import string_hash_code
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
+from tests.support.service_views import ServiceViews
 from tests.unit.broker.parts import Clock
 
 _ADDRESS: Final = BrokerAddress("10.0.0.1", 10911, "10.0.0.1")
 STORE_HOST: Final = _ADDRESS.store_host
 
 
-class LocalBroker:
+class LocalBroker(ServiceViews):
     """The services and processors of a broker; tests call them. Created in a running loop.
 
     The store is open, the other services are not loaded. Time passes only on `clock`. `close` leaves the
@@ -52,7 +48,7 @@ class LocalBroker:
         self.configuration = _configuration(folder, keys)
         self.settings = self.configuration.settings
         self._tiers = Tiers.of(self.settings)
-        self.services = build_services(
+        self._services = build_services(
             self.settings, STORE_HOST, self._tiers.pull_cold, self.clock, lambda: self.clock.now_ms / 1000
         )
         self.store.open()
@@ -63,31 +59,15 @@ class LocalBroker:
 
     # --- parts ---
 
+    @property
+    def services(self) -> Services:
+        """The services, built by `build_services`."""
+        return self._services
+
     @cached_property
     def processors(self) -> Processors:
         """The processors of all requests."""
         return build_processing(self.configuration, self.services, self._tiers, _ADDRESS, self.clock)[1]
-
-    @property
-    def store(self) -> MessageStore:
-        return self.services.storage.store
-
-    @property
-    def topics(self) -> TopicTable:
-        return self.services.topics.table
-
-    @property
-    def groups(self) -> SubscriptionGroupTable:
-        return self.services.groups.table
-
-    @property
-    def offsets(self) -> ConsumerOffsetTable:
-        """The offsets that consumer groups have committed."""
-        return self.services.offsets.table
-
-    @property
-    def consumers(self) -> ConsumerTable:
-        return self.services.clients.consumers
 
     @property
     def producers(self) -> ProducerTable:
@@ -112,10 +92,6 @@ class LocalBroker:
     @property
     def timers(self) -> TimerService:
         return self.services.timers
-
-    @property
-    def pops(self) -> PopService:
-        return self.services.pops
 
     @property
     def transactions(self) -> TransactionService:
