@@ -94,7 +94,7 @@ class ConsumeStatsProcessor:
         return [topic for topic in topics if self._consumers.may_consume(header.consumer_group, topic)]
 
     def _topics_by_group(self) -> dict[str, list[str]]:
-        """Return the topics by group, in one pass over the offsets instead of one pass per group."""
+        """Return the topics by group, by a single iteration over the offsets."""
         topics: dict[str, list[str]] = {}
         for group, topic, _ in self._offsets.entries():
             topics.setdefault(group, []).append(topic)
