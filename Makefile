@@ -13,10 +13,10 @@ DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-spark pipeline clean
+.PHONY: help install run test lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv and install everything into it
 
@@ -66,6 +66,9 @@ pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (line
 
 bench: install ## measure, and write docs/performance.md
 	$(BIN)/python -m benchmarks
+
+bench-instructions: install ## count the broker's instructions per request, with valgrind
+	$(BIN)/python -m benchmarks.instructions
 
 bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
 	$(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)

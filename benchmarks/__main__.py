@@ -35,6 +35,7 @@ from benchmarks.report import (
     APACHE,
     BROKER_MARKS,
     CONSUMING_MARKS,
+    OWN,
     STORE_MARKS,
     Report,
     commit,
@@ -103,7 +104,7 @@ async def run_sending(names: Sequence[str], chosen: Namespace) -> Report:
     """Run the chosen loads of the first table."""
     began = time.monotonic()
     figures = [] if chosen.against else [*await starts(min(3, chosen.rounds))]
-    for header in HEADERS:
+    for header in chosen.header or HEADERS:
         wanted = [name for name in names if header == "JSON" or name not in sending.ONCE]
         figures += await run(sending.LOADS, wanted, {}, header, chosen)
     return _report(figures, BROKER_MARKS, chosen, began)
@@ -113,7 +114,7 @@ async def run_consuming(names: Sequence[str], chosen: Namespace) -> Report:
     """Run the chosen loads of the table of consuming."""
     began = time.monotonic()
     figures: list[Figure] = []
-    for header in HEADERS:
+    for header in chosen.header or HEADERS:
         left_out = frozenset[str]() if header == "JSON" else consuming.ONCE | consuming.JSON_ONLY
         wanted = [name for name in names if name not in left_out]
         figures += await run(consuming.LOADS, wanted, consuming.SETTINGS, header, chosen)
@@ -149,16 +150,16 @@ async def run(
 
 def _report(figures: Sequence[Figure], marks: tuple[str, str], chosen: Namespace, began: float) -> Report:
     """Put a table together; beside another checkout, each row has the goal not to be slower."""
-    peer = APACHE
+    own, peer = OWN, APACHE
     if chosen.against:
-        peer = f"commit {commit(chosen.against)}"
+        own, peer = f"commit {commit()}", f"commit {commit(chosen.against)}"
         for figure in figures:
             is_rate = figure.unit == "messages/s"
             figure.must, figure.ours_at_least, figure.ours_at_most = False, None, None
             figure.at_least = NOT_SLOWER if is_rate else None
             figure.at_most = None if is_rate else round(1 / NOT_SLOWER, 2)
     took = time.monotonic() - began
-    return Report(figures, marks, chosen.rounds, chosen.seconds, chosen.warmup, took, peer)
+    return Report(figures, marks, chosen.rounds, chosen.seconds, chosen.warmup, took, own, peer)
 
 
 async def run_store(
@@ -197,6 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     every_load = {**sending.LOADS, **consuming.LOADS, **STORE_LOADS}
     parser.add_argument("--only", action="append", choices=every_load, help="a load; may be repeated")
+    parser.add_argument("--header", action="append", choices=HEADERS, help="only rows with these headers")
     parser.add_argument("--rounds", type=int, default=FEWEST_PAIRS, help="pairs of measurements (7)")
     parser.add_argument("--seconds", type=int, default=8, help="counted seconds of one measurement (8)")
     parser.add_argument("--warmup", type=int, default=60, help="uncounted seconds of each broker (60)")
@@ -213,7 +215,7 @@ def main() -> None:
     reports = asyncio.run(run_all(chosen))
     for report in reports:
         print(f"{report.conditions()}\n\n{report.table()}\n")
-    is_all = not chosen.only and chosen.scale == 1 and not chosen.against
+    is_all = not (chosen.only or chosen.header or chosen.against) and chosen.scale == 1
     target = chosen.write or (Path("docs/performance.md") if is_all else None)
     if target is not None:
         for report in reports:

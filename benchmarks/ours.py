@@ -74,10 +74,16 @@ def _kv(home: Path) -> Sequence[str]:
     return ("--set", f"kvConfigPath={home / 'kvConfig.json'}")
 
 
-def _start(home: Path, checkout: Path | None, name: str, *options: str) -> ServerProcess:
+def environment_of(checkout: Path | None) -> dict[str, str]:
+    """Return the environment of a server with the code of `checkout`, or of this checkout (None)."""
     environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
     if checkout is not None:
         environment["PYTHONPATH"] = os.pathsep.join(str(checkout / folder) for folder in _SOURCES)
+    return environment
+
+
+def _start(home: Path, checkout: Path | None, name: str, *options: str) -> ServerProcess:
+    environment = environment_of(checkout)
     return ServerProcess([str(_BIN / name), *options], log_path=home / f"{name}.log", environment=environment)
 
 

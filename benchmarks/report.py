@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks.comparison import FEWEST_PAIRS, Figure
 
+OWN: Final = "this broker"
 APACHE: Final = "Apache 5.3.3"
 _ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -29,7 +30,7 @@ STORE_MARKS = ("<!-- table of the store: written by `make bench` -->", "<!-- end
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The measurements of one table, and their conditions. `peer` is the name of the other broker."""
+    """The measurements of one table, and their conditions. `own` and `peer` are the names of the brokers."""
 
     figures: Sequence[Figure]
     marks: tuple[str, str]
@@ -37,16 +38,12 @@ class Report:
     seconds: int
     warm_up_seconds: int
     took_seconds: float
+    own: str = OWN
     peer: str = APACHE
 
     def table(self) -> str:
         """Return the table in Markdown."""
-        lines = [
-            f"| work | ours, median | {self.peer}, median | ratio (quartiles) | pairs | goal | reached |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        lines += [table_line(figure) for figure in self.figures]
-        return "\n".join(lines)
+        return comparison_table(self.figures, self.own, self.peer)
 
     def conditions(self) -> str:
         """Return a paragraph on machine, Python build, commit and procedure."""
@@ -76,7 +73,17 @@ def write_between(path: Path, marks: tuple[str, str], content: str) -> None:
     path.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}")
 
 
-def table_line(figure: Figure) -> str:
+def comparison_table(figures: Sequence[Figure], own: str, peer: str) -> str:
+    """Return a table in Markdown, a row per figure; `own` and `peer` name the two sides in its heading."""
+    lines = [
+        f"| work | {own} (median) | {peer} (median) | ratio (quartiles) | pairs | goal | reached |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_table_line(figure) for figure in figures]
+    return "\n".join(lines)
+
+
+def _table_line(figure: Figure) -> str:
     """Return one row: work, ours, peer, ratio, pairs, goal, whether the goal is reached."""
     lower, median, upper = figure.quartiles()
     reached = {True: "yes", False: "**no**", None: ""}[figure.is_reached]

@@ -50,7 +50,7 @@ class _Outcome:
     ms_by_second: Sequence[float]
 
     def show(self, name: str) -> None:
-        print(f"{name}: sent {self.sent}, failed {self.failed}, lost {self.lost}, twice {self.twice}")
+        print(f"{name}: sent {self.sent}, failed {self.failed}, lost {self.lost}, duplicated {self.twice}")
         for error in self.errors:
             print(f"  {error}")
         print(f"  median before: {self.ms_before:.1f} ms; afterwards, second by second:")
@@ -118,7 +118,7 @@ async def _javas(
 
 async def _measure(chosen: Namespace) -> None:
     fault, tolerance = BrokerFault[chosen.fault.upper()], _TOLERANCES[chosen.tolerance]
-    for name, side in (("our SDK", _ours), ("Apache's Java client", _javas)):
+    for name, side in (("rmq_client", _ours), ("Apache's Java client", _javas)):
         (await side(fault, chosen.rate, chosen.seconds, tolerance)).show(name)
 
 

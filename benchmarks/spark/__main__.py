@@ -36,16 +36,15 @@ from benchmarks.spark.kafka import (
 from benchmarks.spark.report import Expense, SparkReport
 from benchmarks.spark.rows import ROWS, Measurement, Row, Stage, turns
 from benchmarks.spark.session import spark_session
-from benchmarks.spark.sides import Kafka, RocketMQ, Side
+from benchmarks.spark.sides import CONNECTOR, KAFKA, Kafka, RocketMQ, Side
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.toolchain import BuildFailed, ToolMissing
 
 _TARGET: Final = Path("docs/performance_spark.md")
-_AS_IT_COMES: Final = "ours"
-_LARGE_PULLS: Final = "ours, large pulls"
+_LARGE_PULLS: Final = f"{CONNECTOR}, large pulls"
 # docs/spark/how-to-read-batches.md advises the second one for brokers that Spark reads heavily.
 _OUR_BROKERS: Final[Mapping[str, Mapping[str, str]]] = {
-    _AS_IT_COMES: {},
+    CONNECTOR: {},
     _LARGE_PULLS: {
         "maxTransferCountOnMessageInMemory": "1024",
         "maxTransferBytesOnMessageInMemory": "4194304",
@@ -62,17 +61,17 @@ class Results:
 
     def figures(self) -> list[Figure]:
         """Return a line for each configuration of this project's broker."""
-        peer = [each.value for each in self.by_side.get("Kafka", [])]
+        peer = [each.value for each in self.by_side.get(KAFKA, [])]
         return [
             Figure(
-                self.row.title + ("" if side == _AS_IT_COMES else " (large pulls)"),
+                self.row.title + ("" if side == CONNECTOR else " (large pulls)"),
                 self.row.unit,
                 **asdict(self.row.goal),
                 ours=[each.value for each in measured],
                 peer=peer,
             )
             for side, measured in self.by_side.items()
-            if side != "Kafka"
+            if side != KAFKA
         ]
 
     def expenses(self) -> list[Expense]:
@@ -149,7 +148,7 @@ async def run(chosen: Namespace) -> SparkReport:
 
 
 def _chosen_brokers(chosen: Namespace) -> list[str]:
-    return [_AS_IT_COMES] if chosen.only_defaults else list(_OUR_BROKERS)
+    return [CONNECTOR] if chosen.only_defaults else list(_OUR_BROKERS)
 
 
 def _sides(spark: SparkSession, brokers: Mapping[str, OwnBroker], kafka: KafkaServer) -> list[Side]:

@@ -14,8 +14,9 @@ from typing import Final
 import pyspark
 
 from benchmarks.comparison import Figure
-from benchmarks.report import processor, table_line, write_between
+from benchmarks.report import comparison_table, processor, write_between
 from benchmarks.spark.rows import Measurement
+from benchmarks.spark.sides import CONNECTOR, KAFKA
 
 _MARKS: Final = ("<!-- tables: written by `make bench-spark` -->", "<!-- end of the tables -->")
 _MILLION: Final = 1_000_000
@@ -26,7 +27,7 @@ class Expense:
     """Resource usage of one system for a row of the table, by round."""
 
     title: str
-    side: str
+    system: str
     measurements: Sequence[Measurement]
 
     def line(self) -> str:
@@ -38,7 +39,7 @@ class Expense:
         values = [
             statistics.median(part[column] * _MILLION / part[-1] for part in parts) for column in range(4)
         ]
-        return f"| {self.title} | {self.side} | " + " | ".join(f"{value:.2f}" for value in values) + " |"
+        return f"| {self.title} | {self.system} | " + " | ".join(f"{value:.2f}" for value in values) + " |"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,11 @@ class SparkReport:
     def tables(self) -> str:
         """Return both tables in Markdown."""
         lines = [
-            "| work | ours (median) | Kafka (median) | ratio (quartiles) | to reach | reached |",
-            "|---|---|---|---|---|---|",
-            *(table_line(figure) for figure in self.figures),
+            comparison_table(self.figures, CONNECTOR, KAFKA),
             "",
             "CPU seconds for a million rows (medians); Python processes are Spark's workers:",
             "",
-            "| work | side | Spark's JVM | Python processes | broker | all |",
+            "| work | system | Spark's JVM | Python processes | broker | all |",
             "|---|---|---|---|---|---|",
             *(expense.line() for expense in self.expenses),
         ]

@@ -27,6 +27,11 @@ _KAFKA_HEADERS: Final = (
 )
 
 
+# The names of the two systems in the tables.
+CONNECTOR: Final = "this connector"
+KAFKA: Final = "Kafka's source"
+
+
 class Feeder(Protocol):
     """Sends messages to one topic, a number of them to each queue."""
 
@@ -122,7 +127,7 @@ class Kafka:
     spark: SparkSession
     address: str
     broker_pid: int
-    name: str = "Kafka"
+    name: str = KAFKA
 
     def fill(self, filling: Filling) -> None:
         """Write with Spark's Kafka sink."""

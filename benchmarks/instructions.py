@@ -1,0 +1,366 @@
+"""`make bench-instructions`: the broker's instructions per request, a figure without noise.
+
+The broker runs under valgrind's callgrind. This program replays requests of Apache's Java client, recorded in
+tests/data/wire, over real connections, and counts instructions only while it does. The counts hardly depend
+on the load of the machine: a difference of two per cent between two commits is a difference of the code.
+
+python -m benchmarks.instructions                    all loads, both serializations
+python -m benchmarks.instructions --only send        one load; may be repeated
+python -m benchmarks.instructions --against ../old   compare with another checkout
+python -m benchmarks.instructions --functions 15     also the C functions with the most instructions
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from benchmarks.ours import environment_of
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.framing import FrameDecoder, encode_frame
+from tests.support.pop_requests import Popped, popped
+from tests.support.ports import LOOPBACK, free_broker_port
+from tests.support.processes import ServerProcess
+
+_FRAMES: Final = Path(__file__).parents[1] / "tests/data/wire/frames.jsonl"
+_SERIALIZATIONS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
+_CONNECTIONS: Final = 16
+_QUEUES: Final = 8
+_BODY: Final = bytes(range(128))
+_BATCH: Final = 32
+_PREPARED: Final = 40  # batches in each queue before pulls and pops
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
+# The client's counter has 65,536 values. The warm-up passes all of this many.
+_COUNTERS: Final = 512
+_READY_WITHIN_SECONDS: Final = 240.0
+
+
+@cache
+def recorded(name: str, serialization: str) -> RemotingCommand:
+    """Return a request of Apache's Java client 5.3.3, by its name in the recording."""
+    for line in _FRAMES.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["name"] == name and entry["serialization"] == serialization:
+            (command,) = FrameDecoder().feed(bytes.fromhex(entry["hex"]))
+            return command
+    raise KeyError(f"no {serialization} frame {name!r} in {_FRAMES}")
+
+
+class Requests:
+    """Recorded requests with other request numbers, unique keys, offsets and bodies."""
+
+    def __init__(self, serialization: str) -> None:
+        self._serialization = serialization
+        self._numbers = count(1000)
+        self._keys = count(1)
+        self._offsets = [count(0, _BATCH) for _ in range(_QUEUES)]
+        self._popped: deque[Popped] = deque()
+
+    def send(self, queue_id: int) -> bytes:
+        """A message of 128 B."""
+        properties = f"UNIQ_KEY\x01{self._unique_key()}\x02WAIT\x01true\x02"
+        return self._frame("send v2", _BODY, e=str(queue_id), i=properties)
+
+    def batch(self, queue_id: int) -> bytes:
+        """A batch of 32 messages of 128 B."""
+        keys = [self._unique_key() for _ in range(_BATCH)]
+        items = []
+        for key in keys:
+            own = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02".encode()
+            size = _BATCH_HEAD.size + len(_BODY) + 2 + len(own)
+            items.append(
+                _BATCH_HEAD.pack(size, 0, 0, 0, len(_BODY)) + _BODY + struct.pack(">h", len(own)) + own
+            )
+        properties = f"WAIT\x01true\x02UNIQ_KEY\x01{','.join(keys)}\x02"
+        return self._frame("send batch", b"".join(items), e=str(queue_id), i=properties)
+
+    def pull(self, queue_id: int) -> bytes:
+        """A pull that finds 32 messages of 128 B, and commits the offset that it begins at."""
+        offset = str(next(self._offsets[queue_id]) % (_PREPARED * _BATCH))
+        return self._frame(
+            "pull",
+            queueId=str(queue_id),
+            queueOffset=offset,
+            commitOffset=offset,
+            subscription="",
+            sysFlag="3",  # commit the offset, and wait for messages
+        )
+
+    def offset(self, queue_id: int) -> bytes:
+        """A commit of an offset."""
+        offset = str(next(self._offsets[queue_id]) % (_PREPARED * _BATCH))
+        return self._frame("update consumer offset", queueId=str(queue_id), commitOffset=offset)
+
+    def pop(self, queue_id: int) -> bytes:
+        """A pop that finds 32 messages of 128 B in any queue."""
+        born_ms = str(int(time.time() * 1000))
+        return self._frame("pop", topic="TopicTest", maxMsgNums=str(_BATCH), bornTime=born_ms)
+
+    def ack(self, queue_id: int) -> bytes:
+        """The acknowledgement of a popped message."""
+        item = self._popped.popleft()
+        return self._frame(
+            "ack",
+            topic="TopicTest",
+            queueId=str(item.queue_id),
+            offset=str(item.offset),
+            extraInfo=str(item.receipt),
+        )
+
+    def take_popped(self, answer: RemotingCommand) -> int:
+        """Take the messages of a pop, to be acknowledged; return how many wait for that."""
+        self._popped.extend(popped(answer))
+        return len(self._popped)
+
+    def create_topic(self) -> bytes:
+        """The creation of the topic of all loads."""
+        queues = str(_QUEUES)
+        return self._frame("create topic", readQueueNums=queues, writeQueueNums=queues, attributes="")
+
+    def heartbeat(self) -> bytes:
+        """A member of the consumer group of all loads, which reads all messages."""
+        body: bytes = recorded("heartbeat", self._serialization).body
+        for old, new in ((b'"TagA"]', b"]"), (b'"TagA"', b'"*"'), (b"[2598919]", b"[]")):
+            body = body.replace(old, new)
+        return self._frame("heartbeat", body)
+
+    def _unique_key(self) -> str:
+        """Return the next key of a client that sends 32 messages in a millisecond."""
+        number = next(self._keys)
+        return f"0A000003162E18B4AAC2{number // 32:08X}{number % _COUNTERS:04X}"
+
+    def _frame(self, name: str, body: bytes = b"", **fields: str) -> bytes:
+        original = recorded(name, self._serialization)
+        assert original.ext_fields.keys() >= fields.keys(), (name, original.ext_fields)
+        return encode_frame(
+            RemotingCommand(
+                original.code,
+                original.flag,
+                next(self._numbers),
+                original.language,
+                original.version,
+                ext_fields={**original.ext_fields, **fields},
+                body=body,
+                serialization=original.serialization,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests of one kind: `rounds` on every connection are counted, after `warm_up` rounds."""
+
+    request: str  # name of the method of Requests
+    messages: int  # that one request sends or gets
+    rounds: int
+    warm_up: int
+    reads: bool = False
+
+
+LOADS: Final = {
+    "send": Load("send", 1, 200, 60),
+    "batch": Load("batch", _BATCH, 40, 20),
+    "pull": Load("pull", _BATCH, 60, 30, reads=True),
+    "offset": Load("offset", 1, 200, 60, reads=True),
+    "pop": Load("pop", _BATCH, 12, 6, reads=True),
+    "ack": Load("ack", 1, 100, 30, reads=True),
+}
+
+
+class Broker:
+    """A broker under callgrind, and connections to it."""
+
+    def __init__(self, process: ServerProcess, counts: Path, port: int) -> None:
+        self._process, self._counts, self._port = process, counts, port
+        self._dumps = count(1)
+
+    async def connect(self) -> None:
+        """Open the connections."""
+        self._links = [await asyncio.open_connection(LOOPBACK, self._port) for _ in range(_CONNECTIONS)]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for _, writer in self._links:
+            writer.close()
+
+    async def ask(self, frame: bytes, connection: int = 0) -> RemotingCommand:
+        """Send one request and return the answer. Raises RuntimeError if it fails."""
+        reader, writer = self._links[connection]
+        writer.write(frame)
+        while True:
+            head = await reader.readexactly(4)
+            rest = await reader.readexactly(int.from_bytes(head, "big"))
+            (answer,) = FrameDecoder().feed(head + rest)
+            if answer.is_response:  # not a notice that the group's members have changed
+                break
+        if answer.code != ResponseCode.SUCCESS:
+            raise RuntimeError(f"the broker answered {answer.code}: {answer.remark}")
+        return answer
+
+    async def run(self, requests: Requests, kind: str, rounds: int) -> None:
+        """Send a request on each connection, wait for all answers, and repeat."""
+        make = getattr(requests, kind)
+        frames = [[make(each % _QUEUES) for each in range(_CONNECTIONS)] for _ in range(rounds)]
+        for line in frames:
+            await asyncio.gather(*(self.ask(frame, number) for number, frame in enumerate(line)))
+
+    async def instructions(self, requests: Requests, load: Load) -> int:
+        """Count the instructions of a load."""
+        self._control("-i", "on")
+        await self.run(requests, load.request, load.rounds)
+        self._control("-i", "off")
+        self._control("--dump")
+        dump = self.dump(next(self._dumps))
+        for line in dump.read_text().splitlines():
+            if line.startswith("totals:"):
+                return int(line.split()[1])
+        raise RuntimeError(f"no totals in {dump}")
+
+    def dump(self, number: int) -> Path:
+        """Return the file of the dump with a number."""
+        return self._counts.with_name(f"{self._counts.name}.{number}")
+
+    def _control(self, *options: str) -> None:
+        command = ["callgrind_control", *options, str(self._process.pid)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+@asynccontextmanager
+async def broker(checkout: Path | None) -> AsyncIterator[Broker]:
+    """Run a broker with the code of a checkout, or of this one, under callgrind."""
+    home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
+    counts = home / "counts"
+    port = free_broker_port()
+    settings = {
+        "listenPort": port,
+        "brokerIP1": LOOPBACK,
+        "brokerName": "broker-a",  # that of the recording
+        "metricsPromExporterPort": 0,
+        "mappedFileSizeCommitLog": 64 << 20,
+        "flushConsumerOffsetInterval": 3_600_000,  # nothing periodic is to be counted
+    }
+    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}"]
+    command = [
+        sys.executable,
+        str(Path(sys.executable).parent / "rmq-broker"),
+        "--store",
+        str(home / "store"),
+    ]
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    # The order of sets and dictionaries of strings would vary the counts.
+    environment = {**environment_of(checkout), "PYTHONHASHSEED": "0"}
+    process = ServerProcess(
+        [*valgrind, *command, *options], log_path=home / "broker.log", environment=environment
+    )
+    try:
+        deadline = time.monotonic() + _READY_WITHIN_SECONDS
+        while "\nready " not in f"\n{process.log_tail()}":
+            if process.exit_code is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the broker is not ready: {process.log_tail()}")
+            await asyncio.sleep(0.1)
+        running = Broker(process, counts, port)
+        await running.connect()
+        yield running
+        running.close()
+    finally:
+        process.kill()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The result of a load."""
+
+    load: str
+    serialization: str
+    per_request: float
+    functions: Sequence[str]
+
+
+async def measure(
+    checkout: Path | None, names: Sequence[str], serializations: Sequence[str], functions: int
+) -> list[Counted]:
+    """Run loads, each with a broker of its own."""
+    results = []
+    for name in names:
+        for serialization in serializations:
+            load = LOADS[name]
+            async with broker(checkout) as running:
+                requests = Requests(serialization)
+                await running.ask(requests.create_topic())
+                if load.reads:
+                    for queue_id in list(range(_QUEUES)) * _PREPARED:
+                        await running.ask(requests.batch(queue_id))
+                for connection in range(_CONNECTIONS):
+                    await running.ask(requests.heartbeat(), connection)
+                if load.request == "ack":
+                    wanted = (load.warm_up + load.rounds) * _CONNECTIONS
+                    while requests.take_popped(await running.ask(requests.pop(0))) < wanted:
+                        pass
+                await running.run(requests, load.request, load.warm_up)
+                total = await running.instructions(requests, load)
+                top = list(_functions(running.dump(1), functions)) if functions else []
+            per_request = total / (load.rounds * _CONNECTIONS)
+            print(f"{name}, {_SERIALIZATIONS[serialization]}: {per_request:,.0f} instructions", flush=True)
+            print("".join(f"  {line}\n" for line in top), end="", flush=True)
+            results.append(Counted(name, serialization, per_request, top))
+    return results
+
+
+def _functions(dump: Path, number: int) -> Iterator[str]:
+    """The C functions with the most instructions."""
+    command = ["callgrind_annotate", "--threshold=100", str(dump)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    lines = [line for line in output.splitlines() if "%)" in line and ":" in line]
+    for line in lines[:number]:
+        yield " ".join(line.split())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=LOADS, help="a load; may be repeated")
+    parser.add_argument("--serialization", choices=_SERIALIZATIONS, help="only this serialization")
+    parser.add_argument("--against", type=Path, help="compare with another checkout")
+    parser.add_argument("--functions", type=int, default=0, help="C functions to print")
+    chosen = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        sys.exit("valgrind is needed (Debian: apt-get install valgrind)")
+    names = chosen.only or list(LOADS)
+    serializations = [chosen.serialization] if chosen.serialization else list(_SERIALIZATIONS)
+    ours = asyncio.run(measure(None, names, serializations, chosen.functions))
+    peer = (
+        asyncio.run(measure(chosen.against, names, serializations, chosen.functions))
+        if chosen.against
+        else []
+    )
+    print("\n| request | headers | instructions | per message |" + (" before | ratio |" if peer else ""))
+    print("|---|---|---|---|" + ("---|---|" if peer else ""))
+    for number, result in enumerate(ours):
+        messages = LOADS[result.load].messages
+        row = f"| {result.load} | {_SERIALIZATIONS[result.serialization]} | {result.per_request:,.0f} |"
+        row += f" {result.per_request / messages:,.0f} |"
+        if peer:
+            row += f" {peer[number].per_request:,.0f} | {result.per_request / peer[number].per_request:.3f} |"
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
