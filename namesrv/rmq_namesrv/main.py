@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 _DESCRIPTION: Final = "RocketMQ name server: answers clients with the routes of topics."
 
-# A computing thread (a list of all topics) hands the interpreter back to the loop after this, not after 5 ms.
-_SWITCH_SECONDS: Final = 0.0005
-
 
 def main() -> int:
     """Run the command, and return its exit code."""
@@ -52,28 +49,16 @@ def _print_processors(configuration: Configuration[NamesrvSettings]) -> None:
 
 
 def _serve(configuration: Configuration[NamesrvSettings]) -> int:
-    import gc  # noqa: PLC0415 (imported only to serve, so that --help and --print-config are fast)
-    import logging  # noqa: PLC0415
-
-    from rmq_remoting.daemon.logs import configure_logs, set_log_level  # noqa: PLC0415
+    # Imported only to serve, so that --help and --print-config are fast.
+    from rmq_remoting.daemon.process import prepare_process  # noqa: PLC0415
 
     from .namesrv import Namesrv  # noqa: PLC0415
-
-    settings = configuration.settings
-    configure_logs(settings.log_level, settings.log_format)
-    log = logging.getLogger("rmq.namesrv")
-    for note in configuration.notes:
-        log.warning("%s", note)
-    configuration.on_change(lambda _: set_log_level(settings.log_level))
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    # The objects loaded so far live as long as the process: exclude them from cycle collections.
-    gc.collect()
-    gc.freeze()
 
     async def build(supervisor: TaskSupervisor) -> Namesrv:
         return Namesrv(configuration, supervisor)
 
-    return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)
+    prepare_process(configuration, "rmq.namesrv")
+    return run_daemon(build, stop_timeout_seconds=configuration.settings.shutdown_wait_seconds)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import RequestError
 from rmq_remoting.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
+from rmq_remoting.tasks import cancel_all
 
 from .smallest_id import MinBrokerChange
 
@@ -55,11 +56,7 @@ class MinBrokerNotifier:
 
     async def stop(self) -> None:
         """Cancel the notifications that have not been sent."""
-        tasks = list(self._in_flight)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(self._in_flight)
 
     async def _send(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:
         request = RemotingCommand.request(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from .backoff import Backoff
 from .command import RemotingCommand
 from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
@@ -18,6 +19,9 @@ from .tasks import is_being_cancelled
 _PORT_DIGITS: Final = 5
 # The end of a TLS connection is announced and acknowledged; Apache's servers do not acknowledge it.
 _GOODBYE_SECONDS: Final = 0.1
+# An unreachable address that nobody asks for is forgotten this long after its backoff time: brokers that move
+# leave their old addresses behind.
+_FORGET_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,13 @@ class ClientTls:
     server_name: str | None = None
 
 
-class _Backoff:
-    """The wait after a failed attempt to connect, and the failure."""
+class _Unreachable:
+    """The failures to connect to one address: how many in a row, the last one, and when to try again."""
 
-    __slots__ = ("delay_seconds", "kind", "not_before", "reason")
+    __slots__ = ("failures", "kind", "not_before", "reason")
 
-    def __init__(self, first_seconds: float) -> None:
-        self.delay_seconds = first_seconds
+    def __init__(self) -> None:
+        self.failures = 0
         self.not_before = 0.0
         self.kind = ConnectError
         self.reason = ""
@@ -47,8 +51,8 @@ class RemotingClient:
     """Sends requests to addresses (`host:port`); the peers' own requests go to the dispatcher.
 
     Belongs to one loop. Concurrent callers share one attempt to connect. After a failure there is no further
-    attempt for a backoff time, which doubles up to `max_backoff_seconds`; until then callers get ConnectError
-    at once.
+    attempt for a backoff time, which doubles up to `max_backoff_seconds` and is shortened at random. Until
+    then callers get ConnectError at once.
     """
 
     def __init__(
@@ -68,8 +72,7 @@ class RemotingClient:
         self.statistics = ConnectionStatistics()
         self._settings = replace(settings or ConnectionSettings(), stops_reading=False)
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._first_backoff_seconds = first_backoff_seconds
-        self._max_backoff_seconds = max_backoff_seconds
+        self._backoff = Backoff(first_backoff_seconds, max_backoff_seconds)
         self._on_close = on_close
         self._signer = signer
         self._tls = tls
@@ -77,7 +80,7 @@ class RemotingClient:
         # Including connections that are closing: their peers may take time to read the last bytes.
         self._not_ended: set[Connection] = set()
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
-        self._backoffs: dict[str, _Backoff] = {}
+        self._unreachable: dict[str, _Unreachable] = {}
         self._stopped = False
 
     def existing(self, address: str) -> Connection | None:
@@ -98,10 +101,10 @@ class RemotingClient:
             raise self._stopped_error(address)
         task = self._connecting.get(address)
         if task is None:
-            backoff = self._backoffs.get(address)
+            failed = self._unreachable.get(address)
             now = asyncio.get_running_loop().time()
-            if backoff is not None and (wait := backoff.not_before - now) > 0:
-                raise backoff.kind(f"{backoff.reason}; next attempt in {wait:.2f} s")
+            if failed is not None and (wait := failed.not_before - now) > 0:
+                raise failed.kind(f"{failed.reason}; next attempt in {wait:.2f} s")
             task = asyncio.ensure_future(self._open(address))
             self._connecting[address] = task
             task.add_done_callback(lambda ended: self._connect_ended(address, ended))
@@ -160,16 +163,23 @@ class RemotingClient:
                     lambda: self._protocol(address), host, port, **self._tls_arguments(host)
                 )
         except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: an impossible host name
-            backoff = self._backoffs.setdefault(address, _Backoff(self._first_backoff_seconds))
-            backoff.not_before = loop.time() + backoff.delay_seconds
-            backoff.delay_seconds = min(self._max_backoff_seconds, backoff.delay_seconds * 2)
             failure = self._failure(address, error)
-            backoff.kind, backoff.reason = type(failure), str(failure)
+            self._note_failure(address, failure, loop.time())
             raise failure from error
-        self._backoffs.pop(address, None)
+        self._unreachable.pop(address, None)
         self._connections[address] = connection
         self._not_ended.add(connection)
         return connection
+
+    def _note_failure(self, address: str, failure: ConnectError, now: float) -> None:
+        """Begin the wait before the next attempt, and forget addresses that are no longer asked for."""
+        for known, failed in list(self._unreachable.items()):
+            if failed.not_before + _FORGET_SECONDS < now:
+                del self._unreachable[known]
+        failed = self._unreachable.setdefault(address, _Unreachable())
+        failed.failures += 1
+        failed.not_before = now + self._backoff.pause(failed.failures)
+        failed.kind, failed.reason = type(failure), str(failure)
 
     def _protocol(self, address: str) -> Connection:
         def on_close(closed: Connection) -> None:

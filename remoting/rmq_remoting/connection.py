@@ -45,6 +45,7 @@ class ConnectionStatistics:
     """Plain counters shared by all connections of a server or client."""
 
     opened: int = 0
+    refused: int = 0  # for lack of descriptors
     closed: int = 0
     protocol_errors: int = 0
     idle_closed: int = 0
@@ -334,6 +335,12 @@ class Connection(asyncio.Protocol):
         """The peer's address as host:port."""
         host, port = self.remote_address
         return f"{host}:{port}"
+
+    @property
+    def descriptor(self) -> int:
+        """Number of the socket's descriptor; -1 without a socket."""
+        bound = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if bound is None else int(bound.fileno())
 
     @property
     def unsent_bytes(self) -> int:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 import socket
 from collections.abc import Callable
+from typing import Final
 
 from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import RemotingError
+
+log = logging.getLogger("rmq.remoting.server")
+
+# Descriptors that are kept for files: this share of the limit, within these bounds. A log that cannot get its
+# next file would refuse all messages.
+_RESERVED_SHARE: Final = 8
+_LEAST_RESERVED: Final = 16
+_MOST_RESERVED: Final = 256
+# At most one line about refused connections per interval.
+_LOG_SECONDS: Final = 60.0
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -51,6 +64,7 @@ class RemotingServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._next_log_at = 0.0
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (the assigned one if `port` is 0). Raises OSError."""
@@ -106,9 +120,27 @@ class RemotingServer:
     def _opened(self, connection: Connection) -> None:
         if self._stopped:  # accepted before stop() was called
             connection.abort()
+        elif connection.descriptor >= (most := _most_connections()):
+            self._refuse(connection, most)
         self.connections.add(connection)
         if self._on_open is not None:
             self._on_open(connection)
+
+    def _refuse(self, connection: Connection, most: float) -> None:
+        """End a connection that would take one of the last descriptors."""
+        self.statistics.refused += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_log_at:
+            self._next_log_at = now + _LOG_SECONDS
+            log.error(
+                "connection refused peer=%s cause=too many open files and connections most=%.0f refused=%d; "
+                "the last ones are kept for files. Raise LimitNOFILE (systemd) or ulimit -n, or let clients "
+                "share connections",
+                connection.peer,
+                most,
+                self.statistics.refused,
+            )
+        connection.abort()
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -126,3 +158,14 @@ class RemotingServer:
             self.statistics.idle_closed += 1
             connection.close()
         self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)
+
+
+def _most_connections() -> float:
+    """Return the number of a descriptor from which on connections are refused.
+
+    The kernel gives the lowest free number: the number of a new connection tells how many are in use.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return float("inf")
+    return limit - min(max(limit // _RESERVED_SHARE, _LEAST_RESERVED), _MOST_RESERVED)

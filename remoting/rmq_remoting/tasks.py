@@ -1,11 +1,22 @@
-"""Facts about asyncio tasks that asyncio has no function for."""
+"""Functions for asyncio tasks that asyncio lacks."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any
 
 
 def is_being_cancelled() -> bool:
     """Return whether the running task itself is being cancelled, and not only a future that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until all of them have ended; their errors are not raised."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    if cancelled:
+        await asyncio.wait(cancelled)

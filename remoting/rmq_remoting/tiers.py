@@ -84,6 +84,20 @@ class InlineTier(BoundedTier):
         """Nothing to stop: the tier does not own the loop."""
 
 
+class _Job:
+    """Work of a pool, which does nothing once it was refused."""
+
+    __slots__ = ("_work", "is_refused")
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self.is_refused = False
+
+    def __call__(self) -> None:
+        if not self.is_refused:
+            self._work()
+
+
 class PoolTier(BoundedTier):
     """A bounded thread pool. Its processors run in a thread and may block; they never touch a connection."""
 
@@ -92,20 +106,25 @@ class PoolTier(BoundedTier):
     def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
         super().__init__(name, threads=threads, capacity=capacity, max_wait_ms=max_wait_ms)
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+        self._is_stopped = False
 
     def submit(self, work: Callable[[], None]) -> None:
         """Queue `work`; the caller has checked the capacity.
 
-        Raises CommandError (SYSTEM_BUSY) after `stop`.
+        Raises CommandError (SYSTEM_BUSY) after `stop`, and if a thread cannot be started.
         """
+        job = _Job(work)
         try:
-            self._executor.submit(work)
-        except RuntimeError:
-            remark = f"[REJECTREQUEST]system busy: tier {self.name} is shutting down"
+            self._executor.submit(job)
+        except RuntimeError as error:
+            job.is_refused = True  # the executor may have queued it nevertheless
+            cause = "is shutting down" if self._is_stopped else f"is short of threads: {error}"
+            remark = f"[REJECTREQUEST]system busy: tier {self.name} {cause}"
             raise CommandError(ResponseCode.SYSTEM_BUSY, remark) from None
 
     def stop(self) -> None:
         """Drop queued work; work that runs ends by itself."""
+        self._is_stopped = True
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 

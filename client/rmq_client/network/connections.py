@@ -18,6 +18,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.errors import ConnectError, RequestError, TooManyRequests
 from rmq_remoting.pending_requests import Reply
+from rmq_remoting.tasks import cancel_all
 
 log = logging.getLogger("rmq.client.connections")
 
@@ -107,11 +108,7 @@ class BrokerConnections:
 
     async def stop(self) -> None:
         """Cancel the connection attempts. The connections themselves belong to the client."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(self._tasks)
 
     async def _connect_and_send(self, address: str) -> None:
         error: RequestError = ConnectError(f"not connected to {address}: the client is shutting down")

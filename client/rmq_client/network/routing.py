@@ -14,7 +14,7 @@ from typing import Final
 
 from rmq_remoting.bodies.route import MASTER_BROKER_ID, QueueData, TopicRouteData
 from rmq_remoting.message_queue import MessageQueue
-from rmq_remoting.tasks import is_being_cancelled
+from rmq_remoting.tasks import cancel_all, is_being_cancelled
 
 from ..errors import BrokerUnreachable, ClientError, TopicNotFound
 from ..names import AUTO_CREATE_TOPIC
@@ -212,11 +212,7 @@ class RouteTable:
 
     async def stop(self) -> None:
         """Cancel the requests in flight."""
-        tasks = list(self._in_flight.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(self._in_flight.values())
 
     def _start_fetch(self, topic: str) -> asyncio.Task[TopicRoute]:
         task = self._in_flight.get(topic)

@@ -19,6 +19,7 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_properties import PROPERTY_PRODUCER_GROUP
+from rmq_remoting.tasks import cancel_all
 from rmq_remoting.tiers import InlineTier
 
 from ..transactions import HalfMessagePosition, TransactionState, end_request
@@ -118,11 +119,7 @@ class TransactionChecks:
 
     async def stop(self) -> None:
         """Cancel the checks in progress. Brokers repeat them."""
-        tasks = list(self._in_flight)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(self._in_flight)
 
 
 TransactionChecker = Callable[[MessageExt], Awaitable[tuple[TransactionState, str | None]]]

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from rmq_remoting.backoff import Backoff
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, next_opaque
@@ -32,8 +33,8 @@ from .selection import RoundRobin
 
 log = logging.getLogger("rmq.client.delivery")
 
-# Pause before a retry on the broker that just failed; it doubles each time.
-_FIRST_PAUSE_SECONDS: Final = 0.05
+# Pauses before retries on the broker that just failed.
+_BACKOFF: Final = Backoff(0.05, 1.0)
 # Codes that an outdated route may cause.
 _ROUTE_MAY_BE_OLD: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
 
@@ -194,7 +195,7 @@ class MessageSender:
         stored: tuple[QueueEndpoint, Stored] | None = None
         failed: list[str] = []
         is_unknown = False
-        pause = _FIRST_PAUSE_SECONDS
+        pauses = 0
         for attempts_left in range(self._retry.retries, 0, -1):
             if isinstance(outcome, Stored):
                 stored = stored or (endpoint, outcome)
@@ -212,8 +213,8 @@ class MessageSender:
             round_robin = publish_info.round_robin
             endpoint = self._choose(round_robin, failed)
             if endpoint.broker_name == failed[-1]:
-                await asyncio.sleep(min(pause, max(0.0, deadline - self._loop.time())))
-                pause *= 2
+                pauses += 1
+                await asyncio.sleep(min(_BACKOFF.pause(pauses), max(0.0, deadline - self._loop.time())))
             started = self._loop.time()
             remaining = deadline - started
             if remaining <= 0:

@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from .file_errors import naming_file
+
 
 def replace_file(path: Path, content: bytes, *, keep_backup: bool = False) -> None:
     """Replace a file's content; it is durable on return. A missing folder is created.
@@ -15,12 +17,13 @@ def replace_file(path: Path, content: bytes, *, keep_backup: bool = False) -> No
     """
     make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as stream:
-        with contextlib.suppress(FileNotFoundError):
-            os.fchmod(stream.fileno(), path.stat().st_mode & 0o7777)
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        _write(temporary, content, rights_of=path)
+    except OSError:
+        # A flush that failed may not be repeated on the same file: the kernel may have dropped its pages.
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     if keep_backup:
         _keep_backup(path)
     temporary.replace(path)
@@ -34,6 +37,16 @@ def read_file_or_backup(path: Path) -> bytes | None:
             if content := candidate.read_bytes():
                 return content
     return None
+
+
+def _write(path: Path, content: bytes, *, rights_of: Path) -> None:
+    with path.open("wb", buffering=0) as stream, naming_file(stream.fileno()):
+        with contextlib.suppress(FileNotFoundError):
+            os.fchmod(stream.fileno(), rights_of.stat().st_mode & 0o7777)
+        rest = memoryview(content)
+        while rest:
+            rest = rest[stream.write(rest) :]
+        os.fsync(stream.fileno())
 
 
 def _keep_backup(path: Path) -> None:
@@ -52,13 +65,19 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+    try:
+        sync_folder(folder.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # otherwise the next call would take it for a durable one
+        raise
 
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder, so that its names survive a power cut. Blocks on the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        with naming_file(descriptor):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

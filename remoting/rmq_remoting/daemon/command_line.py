@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
 from .configuration import Configuration, KnownKeys, Override, SettingsT, load
+from .java_options import unsupported_in_java_options
 from .reference import sample_file
 
 
@@ -39,9 +41,11 @@ def load_from(
 ) -> Configuration[SettingsT]:
     """Load the configuration: the file, then `--set`, then shorthands (`{"--port": ("listenPort", port)}`).
 
-    A shorthand whose value is None is ignored. Raises SettingsError.
+    A shorthand whose value is None is ignored. Options of the JVM in the environment count after the file if
+    they ask for a missing feature, and are ignored otherwise. Raises SettingsError.
     """
-    overrides = [Override(key, value) for key, value in options.set]
+    overrides = unsupported_in_java_options(model.unsupported, os.environ)
+    overrides += [Override(key, value) for key, value in options.set]
     overrides += [
         Override(key, str(value), option)
         for option, (key, value) in (shorthands or {}).items()

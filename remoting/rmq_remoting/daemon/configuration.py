@@ -28,6 +28,7 @@ from .settings import (
     SettingsGroup,
     Unacceptable,
     allowed_text,
+    default_text,
     describe_settings,
     fields_by_key,
     to_text,
@@ -77,7 +78,7 @@ class SettingsError(Exception):
 
 
 class Override(NamedTuple):
-    """A setting from the command line; `source` is the option it came from."""
+    """A setting that does not come from the file; `source` names the option or the environment variable."""
 
     key: str
     value: str
@@ -308,17 +309,20 @@ def _validate(model: type[SettingsT], given: _Given, others: Mapping[str, object
         settings = model.model_validate({**(others or {}), **given.fields})
     except ValidationError as error:
         names = fields_by_key(model)
-        for item in error.errors(include_url=False, include_input=False):
+        for item in error.errors(include_url=False):
             key = str(item["loc"][0]) if item["loc"] else ""
             cause = item.get("ctx", {}).get("error")
-            if key not in names:
+            # The key of a given value, or the attribute's name of a default that depends on the machine.
+            field = model.model_fields.get(names.get(key, key))
+            if field is None:
                 reason = str(cause) if cause is not None else item["msg"]
                 given.problems.append(Problem(ProblemKind.CONFLICT, "", "", "", reason))
                 continue
-            field = model.model_fields[names[key]]
             must = str(cause) if isinstance(cause, Unacceptable) else allowed_text(field)
-            value, source = given.fields.get(key, ""), given.sources.get(key, "")
-            given.problems.append(Problem(ProblemKind.BAD_VALUE, key, value, source, f"must be {must}"))
+            value = given.fields.get(key, str(item["input"]))
+            source = given.sources.get(key, default_text(field))
+            problem = Problem(ProblemKind.BAD_VALUE, field.alias or key, value, source, f"must be {must}")
+            given.problems.append(problem)
         raise SettingsError(given.problems) from error
     if given.problems:
         raise SettingsError(given.problems)

@@ -89,8 +89,12 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
     """Run a daemon until a signal or a failure ends it, and return the exit code.
 
     If the graceful shutdown exceeds its time-out, the process ends at once with exit code 1. If the loop
-    hangs or threads do not end, it ends `watchdog_seconds` later.
+    hangs or threads do not end, it ends `watchdog_seconds` later. A fatal signal, as SIGBUS, ends it with the
+    stacks of all threads on standard error.
     """
+    with contextlib.suppress(RuntimeError):  # there is no standard error
+        # A page of a mapped file that the disk cannot read ends the process by SIGBUS.
+        faulthandler.enable()
     raise_file_limit()
     keep_freed_memory(_KEPT_BYTES)
     threads_before = set(threading.enumerate())
@@ -133,6 +137,7 @@ class _Life:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_loop_error)
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
         supervisor = TaskSupervisor(self._task_died)
@@ -202,6 +207,18 @@ class _Life:
         log.error(message, *arguments, exc_info=exc_info)
         self.failed = True
         self._end.set()
+
+
+def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error of a callback or a connection; if memory is short, with advice instead of a traceback."""
+    if not isinstance(context.get("exception"), MemoryError):
+        loop.default_exception_handler(context)
+        return
+    connection = context.get("protocol")
+    log.error(
+        "out of memory connection=%s; it is closed. Allow more memory, or fewer and smaller requests",
+        getattr(connection, "peer", "none"),
+    )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

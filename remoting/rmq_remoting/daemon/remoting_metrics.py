@@ -28,6 +28,12 @@ _TIER_STATISTICS: Final = {
 }
 _CONNECTION_STATISTICS: Final = {
     "opened": Field("rmq_connections_opened_total", "counter", "Connections opened."),
+    "refused": Field(
+        "rmq_connections_refused_total",
+        "counter",
+        "Connections closed at once, because nearly all files and connections that the process may open "
+        "were open.",
+    ),
     "closed": Field("rmq_connections_closed_total", "counter", "Connections closed."),
     "protocol_errors": Field(
         "rmq_connections_protocol_errors_total",

@@ -115,7 +115,7 @@ def setting(
 
     `unit` is needed if the type has none; `minimum` and `maximum` narrow the type's bounds; `ours` marks a
     key that Apache does not have; `default_text` is shown in place of a default that depends on the machine
-    (`default_factory`).
+    (`default_factory`), which is validated like a given value.
     """
     extra = {"unit": unit, "changeable": changeable, "ours": ours, "default_text": default_text}
     options: dict[str, Any] = {"alias": key, "description": meaning, "json_schema_extra": extra}
@@ -124,7 +124,7 @@ def setting(
     if maximum is not None:
         options["le"] = maximum
     if default_factory is not None:
-        return Field(default_factory=default_factory, **options)
+        return Field(default_factory=default_factory, validate_default=True, **options)
     return Field(default, **options)
 
 
@@ -215,6 +215,12 @@ def allowed_text(field: FieldInfo) -> str:
     if kind is Path or kind == Path | None:
         return "a path"
     return "text"
+
+
+def default_text(field: FieldInfo) -> str:
+    """Return the text that is shown in place of a default that depends on the machine; empty without one."""
+    extra = cast(dict[str, Any], field.json_schema_extra)
+    return extra["default_text"] or ""
 
 
 def to_text(value: object) -> str | None:

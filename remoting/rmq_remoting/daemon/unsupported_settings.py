@@ -28,13 +28,15 @@ class RefusedValues:
 class UnsupportedSetting:
     """One key, the values of it that are refused, the feature that is missing, and a remedy.
 
-    `missing` is a noun phrase in the singular; `instead` begins with an imperative.
+    `missing` is a noun phrase in the singular; `instead` begins with an imperative. `is_system_property`:
+    Apache's servers read the key as a system property of the JVM (`-Dkey=value`), see `java_options.py`.
     """
 
     key: str
     values: RefusedValues
     missing: str
     instead: str
+    is_system_property: bool = False
 
     @property
     def reason(self) -> str:
@@ -80,14 +82,23 @@ _TLS_INSTEAD: Final = (
     "let a proxy end TLS in front of the daemon, or keep the traffic on a private network and remove the key"
 )
 
-# Settings that both daemons have. Apache RocketMQ 5.3.3 reads tls.* as system properties (TlsSystemConfig)
-# or from tls.config.file; here they may stand in the daemon's own file.
+
+def _tls(key: str, values: RefusedValues) -> UnsupportedSetting:
+    """Refuse values of a key of TlsSystemConfig.
+
+    Apache RocketMQ 5.3.3 reads these keys as system properties or from tls.config.file. Here they may stand
+    in the daemon's own file, too.
+    """
+    return UnsupportedSetting(key, values, _NO_TLS, _TLS_INSTEAD, is_system_property=True)
+
+
+# Settings that both daemons have.
 TLS: Final = (
-    UnsupportedSetting("tls.server.mode", other_than("disabled", "permissive"), _NO_TLS, _TLS_INSTEAD),
-    UnsupportedSetting("tls.server.need.client.auth", one_of("require"), _NO_TLS, _TLS_INSTEAD),
-    UnsupportedSetting("tls.server.authClient", TRUE, _NO_TLS, _TLS_INSTEAD),
-    UnsupportedSetting("tls.client.authServer", TRUE, _NO_TLS, _TLS_INSTEAD),
-    UnsupportedSetting("tls.enable", TRUE, _NO_TLS, _TLS_INSTEAD),
+    _tls("tls.server.mode", other_than("disabled", "permissive")),
+    _tls("tls.server.need.client.auth", one_of("require")),
+    _tls("tls.server.authClient", TRUE),
+    _tls("tls.client.authServer", TRUE),
+    _tls("tls.enable", TRUE),
     UnsupportedSetting("useTLS", TRUE, _NO_TLS, _TLS_INSTEAD),
 )
 METRICS: Final = (

@@ -316,8 +316,6 @@ _pack_until_msg_id = Struct(f">iI5si{len(_HEAD_AFTER_OPAQUE)}si7si").pack
 _pack_int32 = _INT32.pack
 # Bytes of the message id and the queue offset besides their values and the offset's name.
 _MSG_ID_AND_OFFSET_BYTES: Final = 15
-# Bytes of the transaction id besides its value.
-_TRANSACTION_ID_BYTES: Final = 19
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 _BINARY: Final = Serialization.BINARY
 
@@ -375,11 +373,10 @@ class SendResponseEncoder:
         if further_fields:
             last += b"".join(_ext(name, value) for name, value in further_fields.items())
         ext_length = len(msg_id) + len(middle) + len(offset) + len(last) + _MSG_ID_AND_OFFSET_BYTES
+        transaction_head = b""
         if transaction_id:
-            last = b"".join(
-                (b"\x00\x0dtransactionId", _pack_int32(len(transaction_id)), transaction_id, last)
-            )
-            ext_length += _TRANSACTION_ID_BYTES + len(transaction_id)
+            transaction_head = b"\x00\x0dtransactionId" + _pack_int32(len(transaction_id))
+            ext_length += len(transaction_head) + len(transaction_id)
         header_length = _EMPTY_EXT_HEADER_LENGTH + ext_length
         return b"".join(
             (
@@ -397,6 +394,8 @@ class SendResponseEncoder:
                 middle,
                 _pack_int32(len(offset)),
                 offset,
+                transaction_head,
+                transaction_id,
                 last,
             )
         )

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from rmq_remoting.backoff import Backoff
 from rmq_remoting.message import MessageExt
 
 from ...errors import BrokerUnreachable, Busy, ClientError, UnreachableError
@@ -24,10 +25,8 @@ log = logging.getLogger("rmq.client.pop")
 
 # How long a broker holds a notification request.
 _HOLD_MS: Final = 15_000
-# First pause after a notification without a message, because other consumers were faster; it doubles each
-# time.
-_FIRST_PAUSE_SECONDS: Final = 0.005
-_MAX_DOUBLINGS: Final = 7
+# Pauses after notifications without a message, because other consumers were faster.
+_BACKOFF: Final = Backoff(0.01, 0.64)
 # A notification request that is answered 'nothing' at once is not repeated before this time.
 _MIN_POLL_SECONDS: Final = 1.0
 
@@ -161,9 +160,7 @@ class SourcePopper:
         began = loop.time()
         source, in_order = self.queue.source, self._service.in_order
         if await self._client.has_messages(self._address(), source, _HOLD_MS, in_order=in_order):
-            pause = (
-                _FIRST_PAUSE_SECONDS * 2 ** min(self._empty_pops, _MAX_DOUBLINGS) if self._empty_pops else 0.0
-            )
+            pause = _BACKOFF.pause(self._empty_pops) if self._empty_pops else 0.0
             self._empty_pops += 1
             return pause
         self._empty_pops = 0

@@ -32,18 +32,16 @@ from rmq_remoting.headers.pop import (
     PopMessageResponseHeader,
 )
 from rmq_remoting.message import MessageExt
-from rmq_remoting.message_codec import decode_messages, decode_until_damage
-from rmq_remoting.message_errors import DecompressionError
 from rmq_remoting.pop_receipt import Receipt
 
-from ...errors import BrokerError, Busy, ReceiptExpired, broker_error, readable, request_failure
+from ...errors import Busy, ReceiptExpired, broker_error, readable, request_failure
 from ...namespaces import Namespace
 from ...network.broker_api import Requester
 from ...settings import ClientSettings
 from ..subscription import Subscription
 from .pop_receipts import PopHandle, assign_receipts, parse_handle
 from .pop_source import PopSource
-from .pull_client import unpack
+from .pull_client import decode_answer
 
 log = logging.getLogger("rmq.client.pop")
 
@@ -321,17 +319,7 @@ class PopClient:
         An unreadable message is not acknowledged, so it is redelivered.
         """
         limit = self._settings.max_unpacked_body_bytes
-        messages, damage = decode_until_damage(body, max_body_bytes=limit)
-        if damage is None:
-            return messages
-        if isinstance(damage, DecompressionError):
-            messages = decode_messages(body, decompress_bodies=False)
-            return [message for message in messages if unpack(message, source.queue, limit)]
-        if not messages:
-            remark = f"unreadable messages: {damage}"
-            raise BrokerError(ResponseCode.SUCCESS, remark, address, about) from damage
-        log.error("messages not readable request=%s cause=%s; those before them are used", about, damage)
-        return messages
+        return decode_answer(body, source.queue, limit, address, about)[0]
 
 
 def _check_acknowledged(response: RemotingCommand, address: str, about: str) -> None:

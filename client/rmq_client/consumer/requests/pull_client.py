@@ -158,22 +158,35 @@ class PullClient:
         the messages before it are used, and the next pull begins there.
         """
         limit = self._settings.max_unpacked_body_bytes
-        messages, damage = decode_until_damage(body, max_body_bytes=limit)
-        if damage is None:
-            return messages
-        if isinstance(damage, DecompressionError):
-            messages = decode_messages(body, decompress_bodies=False)
-            return [message for message in messages if unpack(message, queue, limit)]
-        if not messages:
-            raise BrokerError(
-                ResponseCode.SUCCESS, f"unreadable messages: {damage}", address, f"pull from {queue}"
-            ) from damage
-        log.error("messages not readable queue=%s cause=%s; those before them are used", queue, damage)
-        result.next_offset = messages[-1].queue_offset + 1
+        messages, is_complete = decode_answer(body, queue, limit, address)
+        if not is_complete:
+            result.next_offset = messages[-1].queue_offset + 1
         return messages
 
 
-def unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
+def decode_answer(
+    body: bytes, queue: MessageQueue, limit: int, address: str, about: str | None = None
+) -> tuple[list[MessageExt], bool]:
+    """Return the messages of an answer's body, and whether all of its records could be read.
+
+    A message whose body cannot be decompressed, or only to more than `limit` bytes, is left out. Raises
+    BrokerError if the first record is unreadable; otherwise the messages before an unreadable one are
+    returned. `about` names the request in the error; None: a pull from the queue.
+    """
+    messages, damage = decode_until_damage(body, max_body_bytes=limit)
+    if damage is None:
+        return messages, True
+    if isinstance(damage, DecompressionError):
+        messages = decode_messages(body, decompress_bodies=False)
+        return [message for message in messages if _unpack(message, queue, limit)], True
+    about = about or f"pull from {queue}"
+    if not messages:
+        raise BrokerError(ResponseCode.SUCCESS, f"unreadable messages: {damage}", address, about) from damage
+    log.error("messages not readable request=%s cause=%s; those before them are used", about, damage)
+    return messages, False
+
+
+def _unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
     """Decompress a message's body in place, up to `limit` bytes; whether that was possible."""
     if message.sys_flag & MessageSysFlag.COMPRESSED and message.body:
         try:

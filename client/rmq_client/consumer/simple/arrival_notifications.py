@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from rmq_remoting.tasks import cancel_all
+
 from ...errors import ClientError
 from ..requests.pop_client import PopClient
 from ..requests.pop_source import PopSource
@@ -51,11 +53,7 @@ class ArrivalNotifications:
 
     async def stop(self) -> None:
         """Cancel all requests. Waiting callers return at once."""
-        tasks = list(self._asking.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(self._asking.values())
 
     def _ask(self, source: PopSource) -> asyncio.Task[bool]:
         task = self._asking.get(source)

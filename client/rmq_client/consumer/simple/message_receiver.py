@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from rmq_remoting.backoff import Backoff
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_properties import PROPERTY_POP_CK
 
@@ -22,8 +23,8 @@ from .prefetched_messages import PrefetchedMessage, PrefetchedMessages
 
 log = logging.getLogger("rmq.client.simple_consumer")
 
-_FIRST_PAUSE_SECONDS: Final = 0.005
-_MAX_DOUBLINGS: Final = 7
+# Pauses after notifications without a message.
+_BACKOFF: Final = Backoff(0.01, 0.64)
 
 
 class Received(NamedTuple):
@@ -76,8 +77,7 @@ class MessageReceiver:
                 break
             if empty_pops:
                 # There was a message, but another consumer was faster, or the broker holds it back for now.
-                pause = _FIRST_PAUSE_SECONDS * 2 ** min(empty_pops, _MAX_DOUBLINGS)
-                await asyncio.sleep(min(pause, seconds))
+                await asyncio.sleep(min(_BACKOFF.pause(empty_pops), seconds))
             first = await self._notifications.wait(await self._sources(), deadline - loop.time())
             empty_pops = 0 if first is None else empty_pops + 1
         return Received([], loop.time())

@@ -29,8 +29,6 @@ log = logging.getLogger("rmq.client.simple_consumer")
 
 _DEFAULT_SETTINGS: Final = ClientSettings()
 _ITERATED_AT_ONCE: Final = 16
-_FIRST_PAUSE_SECONDS: Final = 0.005
-_MAX_DOUBLINGS: Final = 7
 # Prefetched messages with this part of the requested invisible time left are returned as they are. Iterating
 # lets its own messages wait, and needs more room.
 _RECEIVED_SHARE: Final = 0.9
