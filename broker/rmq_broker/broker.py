@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.atomic_file import make_folder
 from rmq_remoting.daemon.lifecycle import StartError
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from .settings.broker import BrokerSettings
 
 log = logging.getLogger("rmq.broker")
+
+_ADVICE: Final = {
+    errno.ENOSPC: "; make room on its disk",
+    errno.EIO: '; see "When a disk cannot be read" in docs/durability.md',
+}
 
 
 class Broker:
@@ -95,16 +100,15 @@ class Broker:
             ):
                 await asyncio.to_thread(load)
         except OSError as error:
-            folder = self.settings.store_path_root_dir
-            advice = "; make room on its disk" if error.errno == errno.ENOSPC else ""
+            folder, advice = self.settings.store_path_root_dir, _ADVICE.get(error.errno or 0, "")
             raise StartError(f"the store in {folder} cannot be opened: {error}{advice}") from error
         except (StoreError, ConfigFileError) as error:
             raise StartError(str(error)) from error
         services.topics.start()
         services.groups.start()
         services.filters.start(
-            services.storage.store.appender.last_timestamp_ms,
-            after_clean_stop=services.storage.stopped_cleanly,
+            services.storage.store.last_timestamp_ms,
+            after_clean_stop=services.storage.store.stopped_cleanly,
         )
         try:
             await services.pops.load()

@@ -15,14 +15,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .broker import Broker
-from .clock import now_ms
+from .clock import Clocks, system_clocks
 from .monitoring.build import build_metrics, build_runtime_info
 from .network.address import BoundPorts, BrokerAddress, bind_ports, resolve_address
 from .network.listeners import Listeners
 from .network.tiers import Tiers
 from .processors.build import Processors, build_processors
 from .processors.processor_table import build_dispatchers
-from .registration.registrar import BrokerIdentity, Registrar
+from .registration.announcements import BrokerIdentity
+from .registration.registrar import Registrar
 from .services import Services, build_services
 
 if TYPE_CHECKING:
@@ -30,19 +31,22 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
 
-    from .clock import ClockMs
     from .settings.broker import BrokerSettings
 
 
-async def build_broker(configuration: Configuration[BrokerSettings], supervisor: TaskSupervisor) -> Broker:
+async def build_broker(
+    configuration: Configuration[BrokerSettings],
+    supervisor: TaskSupervisor,
+    clocks: Clocks | None = None,
+) -> Broker:
     """Take the ports and build a broker on them; `start` opens its store. Raises StartError.
 
-    Its background tasks belong to `supervisor`.
+    Its background tasks belong to `supervisor`. Without `clocks` it has the clocks of this machine.
     """
     ports = bind_ports(configuration.settings)
     try:
         address = await resolve_address(configuration.settings, ports.main_port)
-        return _build(configuration, supervisor, ports, address)
+        return _build(configuration, supervisor, ports, address, clocks or system_clocks())
     except BaseException:
         ports.close()
         raise
@@ -52,9 +56,9 @@ async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Disp
     """Build the main port's dispatcher of a broker with these settings; nothing is opened or bound."""
     settings = configuration.settings
     address = BrokerAddress("127.0.0.1", 0, "127.0.0.1")
-    tiers = Tiers.of(settings)
-    services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
-    _, processors = build_processing(configuration, services, tiers, address, now_ms)
+    tiers, clocks = Tiers.of(settings), system_clocks()
+    services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
+    _, processors = build_processing(configuration, services, tiers, address, clocks)
     tiers.stop()
     return build_dispatchers(processors, tiers).main
 
@@ -64,16 +68,17 @@ def _build(
     supervisor: TaskSupervisor,
     ports: BoundPorts,
     address: BrokerAddress,
+    clocks: Clocks,
 ) -> Broker:
     settings = configuration.settings
     tiers = Tiers.of(settings)
-    services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
+    services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
     configuration.on_change(services.topics.settings_changed)
-    registrar, processors = build_processing(configuration, services, tiers, address, now_ms)
+    registrar, processors = build_processing(configuration, services, tiers, address, clocks)
     dispatchers = build_dispatchers(processors, tiers)
     listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
     metrics = build_metrics(
-        settings, supervisor, services, tiers, listeners, registrar, processors.caches, now_ms
+        settings, supervisor, services, tiers, listeners, registrar, processors.caches, clocks.now_ms
     )
     return Broker(settings, supervisor, address, services, registrar, listeners, metrics)
 
@@ -83,7 +88,7 @@ def build_processing(
     services: Services,
     tiers: Tiers,
     address: BrokerAddress,
-    now_ms: ClockMs,
+    clocks: Clocks,
 ) -> tuple[Registrar, Processors]:
     """Build the processors, and the registrar, whose connections to name servers some of them share."""
     settings = configuration.settings
@@ -95,4 +100,4 @@ def build_processing(
     )
     registrar = Registrar(identity, settings, settings, services.topics.table)
     runtime_info = build_runtime_info(settings, services, tiers)
-    return registrar, build_processors(configuration, services, address, registrar, runtime_info, now_ms)
+    return registrar, build_processors(configuration, services, address, registrar, runtime_info, clocks)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.lifecycle import Daemon
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
-# How long a computing thread (topic statistics, lists for an admin) may keep the loop waiting.
-_SWITCH_SECONDS: Final = 0.0005
 _DEFAULT_NAMESRV_PORT: Final = 9876
 
 
@@ -80,22 +78,14 @@ def _print_processors(configuration: Configuration[BrokerSettings]) -> None:
 
 
 def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | None) -> int:
-    import gc  # noqa: PLC0415
-    import logging  # noqa: PLC0415
-
-    from rmq_remoting.daemon.logs import configure_logs, set_log_level  # noqa: PLC0415
+    from rmq_remoting.daemon.process import prepare_process  # noqa: PLC0415
 
     from .build import build_broker  # noqa: PLC0415
 
-    settings = configuration.settings
-    configure_logs(settings.log_level, settings.log_format)
-    for note in configuration.notes:
-        logging.getLogger("rmq.broker").warning("%s", note)
     if "RMQ_CRASH_POINT" in os.environ:
         from .store.crash_points import install  # noqa: PLC0415 (for crash tests only)
 
         install(os.environ)
-    configuration.on_change(lambda _: set_log_level(settings.log_level))
 
     async def build(supervisor: TaskSupervisor) -> Daemon:
         if namesrv_port is None:
@@ -104,11 +94,8 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
 
         return await build_standalone(configuration, supervisor, namesrv_port)
 
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    # Exempt the modules loaded so far from garbage collection: they live as long as the process.
-    gc.collect()
-    gc.freeze()
-    return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)
+    prepare_process(configuration, "rmq.broker")
+    return run_daemon(build, stop_timeout_seconds=configuration.settings.shutdown_wait_seconds)
 
 
 if __name__ == "__main__":

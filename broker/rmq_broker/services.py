@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,11 @@ from .topics.service import TopicService
 from .transactions.service import TransactionService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.connection import Connection
     from rmq_remoting.tiers import PoolTier
 
-    from .clock import ClockMs
+    from .clock import Clocks
     from .settings.broker import BrokerSettings
 
 
@@ -72,22 +70,30 @@ class Services:
         await self.pops.save_orders()
         await self.offsets.flusher.save()
 
+    async def save_consumption(self) -> None:
+        """Write offsets and request modes now, after a topic or a group was deleted. Raises OSError.
+
+        After a crash, a deleted topic or group that is created again would otherwise begin with the offsets
+        and the request mode of its predecessor.
+        """
+        await asyncio.gather(self.save_offsets(), self.pops.modes_file.save())
+
 
 def build_services(
     settings: BrokerSettings,
     store_host: bytes,
     cold_tier: PoolTier,
-    now_ms: ClockMs,
-    now_seconds: Callable[[], float] = time.time,
+    clocks: Clocks,
 ) -> Services:
     """Build all services; no file is opened and no task started yet.
 
     `store_host` is the broker's address as records hold it; the threads of `cold_tier` read messages that
-    are not in memory. Records get their store time from `now_seconds`.
+    are not in memory.
     """
+    now_ms, steady_ms = clocks.now_ms, clocks.steady_ms
     topics = TopicService(settings, now_ms)
     groups = GroupService(settings, now_ms)
-    clients = ClientService(settings, groups.table, now_ms)
+    clients = ClientService(settings, groups.table, steady_ms)
     filters = FilterService(settings, clients.consumers, now_ms)
     statistics = BrokerStatistics(topics.table.system_topics, now_ms)
     storage = StorageService(
@@ -96,10 +102,10 @@ def build_services(
         settings,
         is_batch=topics.table.stores_batches,
         bit_map_of=filters.bit_maps.of,
-        clock=now_seconds,
+        clocks=clocks,
     )
     store = storage.store
-    offsets = OffsetService(settings, topics.table, clients.consumers, store, now_ms)
+    offsets = OffsetService(settings, topics.table, clients.consumers, store, clocks)
     pulls = PullService(topics.table, store, cold_tier)
     intake = build_timer_intake(settings, settings, store, now_ms)
     delivery = DeliveryService(
@@ -125,7 +131,7 @@ def build_services(
             intake.entering.announce,
         ),
         store_host,
-        now_ms,
+        clocks,
     )
     timers = TimerService(settings, intake, topics.table, store, delivery.writer, pops.held_from_ms, now_ms)
     transactions = TransactionService(
@@ -136,7 +142,7 @@ def build_services(
         store,
         delivery.writer,
         store_host,
-        now_ms,
+        clocks,
     )
     return Services(
         topics,

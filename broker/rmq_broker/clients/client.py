@@ -12,7 +12,7 @@ from rmq_remoting.connection import Connection
 
 @dataclass(slots=True)
 class ConnectedClient:
-    """A client on one connection; `last_seen_ms` is the time of its last heartbeat."""
+    """A client on one connection; `last_seen_ms` is the time of its last heartbeat by the steady clock."""
 
     connection: Connection
     client_id: str
@@ -22,14 +22,14 @@ class ConnectedClient:
 
     @classmethod
     def of(
-        cls, connection: Connection, request: RemotingCommand, client_id: str, now_ms: int
+        cls, connection: Connection, request: RemotingCommand, client_id: str, steady_ms: int
     ) -> ConnectedClient:
         """Return the client that sent a request."""
         try:
             language = LanguageCode(request.language)
         except ValueError:
             language = LanguageCode.OTHER
-        return cls(connection, client_id, language, request.version, now_ms)
+        return cls(connection, client_id, language, request.version, steady_ms)
 
     def to_body(self) -> ConnectionBody:
         """Return the client in the form of the admin tools."""

@@ -18,20 +18,20 @@ class ClientHousekeeping:
     """Removes the clients of closed connections, and those without a heartbeat for 120 s."""
 
     def __init__(
-        self, consumers: ConsumerTable, producers: ProducerTable, settings: TopicSettings, now_ms: ClockMs
+        self, consumers: ConsumerTable, producers: ProducerTable, settings: TopicSettings, steady_ms: ClockMs
     ) -> None:
         self.expired = 0
         self._consumers = consumers
         self._producers = producers
         self._settings = settings
-        self._now_ms = now_ms
+        self._steady_ms = steady_ms
 
     def scan(self) -> None:
         """Remove clients without heartbeats and close their connections, so that live ones reconnect.
 
         Call it every `SCAN_SECONDS`.
         """
-        before_ms = self._now_ms() - self._settings.channel_expired_timeout_ms
+        before_ms = self._steady_ms() - self._settings.channel_expired_timeout_ms
         expired = self._consumers.expire(before_ms) + self._producers.expire(before_ms)
         self.expired += len(expired)
         for connection in {client.connection for client in expired}:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class ClientService:
     """Clients of one broker; belongs to the loop."""
 
-    def __init__(self, settings: BrokerSettings, groups: SubscriptionGroupTable, now_ms: ClockMs) -> None:
+    def __init__(self, settings: BrokerSettings, groups: SubscriptionGroupTable, steady_ms: ClockMs) -> None:
         self.consumers = ConsumerTable()
         self.producers = ProducerTable()
         self.queue_locks = QueueLocks(time.monotonic, settings.rebalance_lock_max_live_time_ms / 1000)
-        self.housekeeping = ClientHousekeeping(self.consumers, self.producers, settings, now_ms)
+        self.housekeeping = ClientHousekeeping(self.consumers, self.producers, settings, steady_ms)
         self.consumers.on_change(MemberChangeNotifier(groups, settings).changed)
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:

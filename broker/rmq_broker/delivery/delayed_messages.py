@@ -17,7 +17,6 @@ from rmq_remoting.daemon.exposition import Histogram
 from ..store.api import (
     PLACEHOLDER_SIZE,
     QUEUE_ENTRY,
-    ColdRead,
     GetStatus,
     MessageRejected,
     StoreUnavailable,
@@ -290,7 +289,7 @@ class DelayedMessages:
         """
         levels = self._writer.levels
         if stored_ms is None:  # it was lost with the queue's extension files
-            stored_ms = self._store.commit_log.store_timestamp(physical_offset) + levels.delay_ms(level.level)
+            stored_ms = self._store.store_timestamp(physical_offset) + levels.delay_ms(level.level)
         if level.level > levels.highest:
             return stored_ms
         due_ms = stored_ms - sum([step.of(offset, stored_ms) for step in level.steps])
@@ -327,11 +326,7 @@ class DelayedMessages:
         return True
 
     async def _read(self, queue_id: int, offset: int, count: int) -> GetResult:
-        result = self._store.get_now(SCHEDULE_TOPIC, queue_id, offset, count, None, _SLICE_BYTES)
-        if not isinstance(result, ColdRead):
-            return result
-        await asyncio.get_running_loop().run_in_executor(None, result.run)
-        return self._store.reader.finish(result)
+        return await self._store.get_async(SCHEDULE_TOPIC, queue_id, offset, count, None, _SLICE_BYTES)
 
     def _deliver_one(self, level: _Level, entry: _Entry, records: bytes, position: int) -> bool:
         """Store one message in its original queue, or skip it; return False if the store is unavailable."""

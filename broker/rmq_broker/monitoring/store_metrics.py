@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 
-from ..store.api import CommitStatistics, IndexState
+from ..store.api import IndexState
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -52,7 +52,7 @@ class StoreCollector:
         yield _apaches(
             "rocketmq_storage_flush_behind_bytes",
             "Bytes of the commit log that are not flushed yet.",
-            store.commit_log.unflushed_bytes,
+            store.unflushed_bytes,
         )
         yield _apaches(
             "rocketmq_storage_dispatch_behind_bytes",
@@ -72,7 +72,7 @@ class StoreCollector:
         begin, stored_ms = self._oldest
         if stored_ms <= 0 or begin != self._store.min_phy_offset():
             begin = self._store.min_phy_offset()
-            stored_ms = self._store.commit_log.store_timestamp(begin)
+            stored_ms = self._store.store_timestamp(begin)
             self._oldest = (begin, stored_ms)
         return stored_ms
 
@@ -83,12 +83,12 @@ class StoreCollector:
         yield gauge(
             "rmq_store_refuses_writes",
             "1 while messages are refused; the log and the responses to sends tell the cause.",
-            store.health.refusal is not None,
+            store.unavailable_reason is not None,
         )
         yield counter(
             "rmq_store_puts_failed_total",
             "Messages and batches that failed because the commit log had no room.",
-            store.appender.puts_failed,
+            store.puts_failed,
         )
         yield gauge(
             "rmq_store_queue_unwritten_bytes",
@@ -98,12 +98,11 @@ class StoreCollector:
 
     def _flushing(self) -> Iterator[Family]:
         """Metrics of synchronous flushing; 0 with asynchronous flushing."""
-        commits = self._store.commits
-        statistics = CommitStatistics() if commits is None else commits.statistics
+        statistics = self._store.commit_statistics
         yield gauge(
             "rmq_store_flush_waiting",
             "Sends that wait for a flush.",
-            0 if commits is None else commits.waiting,
+            self._store.waiting_for_flush,
         )
         for name, meaning, value in (
             (
@@ -120,7 +119,7 @@ class StoreCollector:
     # --- reading ---
 
     def _reading(self) -> Iterator[Family]:
-        statistics = self._store.reader.statistics
+        statistics = self._store.read_statistics
         yield counter(
             "rmq_store_cold_reads_total",
             "Reads for consumers that had to read from disk.",
@@ -133,7 +132,7 @@ class StoreCollector:
         )
 
     def _index(self) -> Iterator[Family]:
-        statistics = self._store.index.statistics()
+        statistics = self._store.index_statistics()
         yield Family(
             "rmq_store_index_state",
             "gauge",

@@ -58,13 +58,13 @@ class BroadcastOffsets:
         consumers: ConsumerTable,
         store: MessageStore,
         settings: TopicSettings,
-        now_ms: ClockMs,
+        steady_ms: ClockMs,
     ) -> None:
         self._offsets = offsets
         self._consumers = consumers
         self._store = store
         self._settings = settings
-        self._now_ms = now_ms
+        self._steady_ms = steady_ms
         # By group and topic, then by client id.
         self._members: dict[tuple[str, str], _Members] = {}
         self._count = 0
@@ -114,10 +114,10 @@ class BroadcastOffsets:
         if member is None:
             if self._count >= _MAX_MEMBERS:
                 return
-            member = members[client_id] = _Member(from_proxy, self._now_ms())
+            member = members[client_id] = _Member(from_proxy, self._steady_ms())
             self._count += 1
         member.from_proxy = from_proxy
-        member.seen_ms = self._now_ms()
+        member.seen_ms = self._steady_ms()
         member.offsets[pull.queue_id] = max(offset, member.offsets.get(pull.queue_id, offset))
 
     def topics_removed(self, topics: Collection[str]) -> None:
@@ -152,7 +152,7 @@ class BroadcastOffsets:
 
     def _lowest(self, group: str, members: _Members) -> OffsetsByQueue:
         """Return the lowest offset by queue of recently active members; remove the others."""
-        settings, now_ms = self._settings, self._now_ms()
+        settings, now_ms = self._settings, self._steady_ms()
         found = self._consumers.find_group(group)
         online = set() if found is None else set(found.client_ids())
         lowest: OffsetsByQueue = {}

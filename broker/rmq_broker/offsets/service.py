@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clients.consumers import ConsumerTable
-    from ..clock import ClockMs
+    from ..clock import Clocks
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
     from ..topics.table import TopicsChanged, TopicTable
@@ -29,10 +29,10 @@ class OffsetService:
         topics: TopicTable,
         consumers: ConsumerTable,
         store: MessageStore,
-        now_ms: ClockMs,
+        clocks: Clocks,
     ) -> None:
-        self.table = ConsumerOffsetTable(now_ms)
-        self.broadcast = BroadcastOffsets(self.table, consumers, store, settings, now_ms)
+        self.table = ConsumerOffsetTable(clocks.now_ms)
+        self.broadcast = BroadcastOffsets(self.table, consumers, store, settings, clocks.steady_ms)
         self.file = ConfigFile(settings.config_dir / "consumerOffset.json", self.table)
         self.flusher = OffsetFlusher(self.table, self.file, settings)
         self.first_subscriptions = FirstSubscriptions(store.max_phy_offset)

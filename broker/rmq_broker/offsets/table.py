@@ -259,7 +259,7 @@ class ConsumerOffsetTable:
         """Count and log a backward commit, which redelivers messages: a reset, or overlapping members."""
         self.backward_commits += 1
         now_ms = self._now_ms()
-        if now_ms < self._next_warning_ms:
+        if 0 < self._next_warning_ms - now_ms <= _WARNING_SPACING_MS:  # not after a step back of the clock
             self._not_told += 1
             return
         self._next_warning_ms = now_ms + _WARNING_SPACING_MS

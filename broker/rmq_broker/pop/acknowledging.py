@@ -209,7 +209,9 @@ class Acknowledging:
             raise self._order_error(queue, offset, problem)
         if not self._orders.is_blocked(queue, None, receipt.invisible_time_ms):
             self._wake(queue)
-        return NewReceipt(receipt.pop_time, visible_at_ms - receipt.pop_time, receipt.revive_queue_id)
+        # The pop time lies in the future if the clock was set back since; receipts hold no negative times.
+        since_pop_ms = max(invisible_time_ms, visible_at_ms - receipt.pop_time)
+        return NewReceipt(receipt.pop_time, since_pop_ms, receipt.revive_queue_id)
 
     @staticmethod
     def _order_error(queue: QueueKey, offset: int, problem: OrderAckProblem) -> CommandError:

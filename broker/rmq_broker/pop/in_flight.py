@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from typing import Final
 
+from ..clock import Clocks, ClockSteps
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .retry_topics import normal_topic
 
@@ -20,13 +21,15 @@ _MAX_STALE: Final = 1000
 class InFlight:
     """The check points in flight; belongs to the loop."""
 
-    def __init__(self, on_fewer: Callable[[QueueKey], None]) -> None:
+    def __init__(self, on_fewer: Callable[[QueueKey], None], clocks: Clocks) -> None:
         """`on_fewer` is called with each queue of which a group has fewer messages in flight than before."""
         self._on_fewer = on_fewer
+        self._steps = ClockSteps(clocks)
         # In the order of the journal: the first is the oldest.
         self._points: dict[CheckPointKey, CheckPoint] = {}
         self._due: list[tuple[int, int, CheckPoint]] = []
-        # Check points that `due` has yielded, whose messages may not be redelivered yet.
+        # Check points whose revive time is over, and whose messages may not be redelivered yet: those that
+        # `due` has yielded, and those of before a forward step of the clock.
         self._overdue: dict[CheckPointKey, CheckPoint] = {}
         self._numbers = count()
         self._messages: dict[QueueKey, int] = {}
@@ -79,9 +82,13 @@ class InFlight:
         return min(times, default=None)
 
     def add(self, point: CheckPoint) -> None:
-        """Add a check point. Check points are added in the order of the journal."""
+        """Add a check point. Check points are added in the order of the journal.
+
+        One that was recovered after the clock was set back is due after its invisible time, not hours later.
+        """
+        now_ms = self._follow_clock()
         self._points[point.key] = point
-        self.reschedule(point, point.revive_time)
+        self._schedule(point, min(point.revive_time, now_ms + point.invisible_time_ms))
         key = point.queue_key
         self._messages[key] = self._messages.get(key, 0) + len(point.open_offsets())
 
@@ -98,16 +105,23 @@ class InFlight:
                 del self._complete[next(iter(self._complete))]
             self._complete[point.key] = point
 
-    def due(self, now_ms: int) -> Iterator[CheckPoint]:
-        """Yield the check points whose invisible time has ended, the earliest first, each once."""
+    def due(self) -> Iterator[CheckPoint]:
+        """Yield the check points whose invisible time has ended, the earliest first, each once.
+
+        Invisible times are measured across steps of the clock.
+        """
+        now_ms = self._follow_clock()
         while self._due and self._due[0][0] <= now_ms:
             point = heapq.heappop(self._due)[2]
             if self._complete.pop(point.key, None) is None and self._points.get(point.key) is point:
                 self._overdue[point.key] = point
                 yield point
 
-    def reschedule(self, point: CheckPoint, at_ms: int) -> None:
-        """Let `due` yield a check point at that time."""
+    def reschedule(self, point: CheckPoint, in_ms: int) -> None:
+        """Let `due` yield a check point after that time."""
+        self._schedule(point, self._follow_clock() + in_ms)
+
+    def _schedule(self, point: CheckPoint, at_ms: int) -> None:
         if len(self._due) > 2 * (len(self._points) + len(self._complete)) + _MAX_STALE:
             self._due = [entry for entry in self._due if self.get(entry[2].key) is entry[2]]
             heapq.heapify(self._due)
@@ -124,6 +138,17 @@ class InFlight:
             key = point.key
             if key.topic in topics or normal_topic(key.topic, key.group) in topics:
                 self.drop(point)
+
+    def _follow_clock(self) -> int:
+        """Return the time in ms; if the clock was set, move the ends of all invisible times by that step."""
+        now_ms, step_ms = self._steps.look()
+        if step_ms:
+            self._due = [(at_ms + step_ms, number, point) for at_ms, number, point in self._due]
+        if step_ms > 0:
+            self._overdue |= {
+                point.key: point for _, _, point in self._due if self._points.get(point.key) is point
+            }
+        return now_ms
 
     def _count_down(self, key: QueueKey, messages: int) -> None:
         left = self._messages.get(key, 0) - messages

@@ -12,7 +12,7 @@ from typing import Final
 
 from rmq_remoting.bodies.pop import OrderInfo, OrderInfoTable
 
-from ..clock import ClockMs
+from ..clock import Clocks, ClockSteps
 from ..groups.table import SubscriptionGroupTable
 from ..topics.table import TopicTable
 from .check_point import QueueKey
@@ -34,11 +34,12 @@ class OrderAckProblem(Enum):
 class OrderTable:
     """Messages in flight by topic, group and queue, and their persistent form (`consumerOrderInfo.json`)."""
 
-    def __init__(self, topics: TopicTable, groups: SubscriptionGroupTable, now_ms: ClockMs) -> None:
+    def __init__(self, topics: TopicTable, groups: SubscriptionGroupTable, clocks: Clocks) -> None:
         self.revision = 0
         self._topics = topics
         self._groups = groups
-        self._now_ms = now_ms
+        self._now_ms = clocks.now_ms
+        self._steps = ClockSteps(clocks)
         self._table: dict[str, dict[int, OrderInfo]] = {}
         # Times at which queues can be popped again although messages are unacknowledged.
         self._unblock_heap: list[tuple[int, QueueKey]] = []
@@ -61,6 +62,7 @@ class OrderTable:
 
         A repeated pop with the same attempt id does not count: its client did not get the first response.
         """
+        now_ms = self._follow_clock()
         before = self.get(key)
         counts: dict[int, int] = {}
         if before is not None:
@@ -76,7 +78,7 @@ class OrderTable:
             invisible_time_ms=invisible_time_ms,
             offset_list=[first, *(offset - first for offset in offsets[1:])],
             offset_consumed_count=None if before is None else counts,
-            last_consume_timestamp=self._now_ms(),
+            last_consume_timestamp=now_ms,
             attempt_id=attempt_id,
         )
         self.restore(key, info)
@@ -84,13 +86,13 @@ class OrderTable:
 
     def is_blocked(self, key: QueueKey, attempt_id: str | None, invisible_time_ms: int) -> bool:
         """Tell whether the group has messages of the queue in flight that are still invisible."""
+        now_ms = self._follow_clock()
         info = self.get(key)
         if info is None or not info.offset_list:
             return False
         if info.attempt_id is not None and info.attempt_id == attempt_id:
             return False
-        now_ms = self._now_ms()
-        return any(now_ms < visible for visible in self._visible_times(info, invisible_time_ms))
+        return any(now_ms < visible for _, visible in self._visible_times(info, invisible_time_ms))
 
     def ack(self, key: QueueKey, offset: int, pop_time: int) -> int | OrderAckProblem:
         """Acknowledge a message, and return the offset to commit."""
@@ -110,6 +112,7 @@ class OrderTable:
         self, key: QueueKey, offset: int, pop_time: int, visible_at_ms: int
     ) -> OrderAckProblem | None:
         """Set the time at which a message becomes visible again."""
+        self._follow_clock()
         info = self.get(key)
         if info is None or offset not in info.queue_offsets():
             return OrderAckProblem.NOT_POPPED
@@ -155,7 +158,7 @@ class OrderTable:
 
     def wake_unblocked(self, wake: Callable[[QueueKey], None]) -> None:
         """Call `wake` with each queue that can be popped again by now; called every tick."""
-        now_ms = self._now_ms()
+        now_ms = self._follow_clock()
         while self._unblock_heap and self._unblock_heap[0][0] <= now_ms:
             unblock_at, key = heapq.heappop(self._unblock_heap)
             if self._unblock_time.get(key) != unblock_at:
@@ -174,19 +177,45 @@ class OrderTable:
     def decode(self, content: bytes) -> None:
         """Load the content of `consumerOrderInfo.json`. Raises BodyError."""
         self._table = OrderInfoTable.decode(content).table
+        now_ms = self._follow_clock()
+        for key, info in self._entries():
+            visible = dict(self._visible_times(info, 0))
+            # The clock was set back while the broker was down. Times before the pop's were moved earlier.
+            if info.pop_time > now_ms and min(visible.values(), default=0) >= info.pop_time:
+                self._move_visible_times(info, now_ms - info.pop_time)
+            self._note_unblock_time(key, info)
+
+    # --- inside ---
+
+    def _entries(self) -> Iterator[tuple[QueueKey, OrderInfo]]:
         for name, by_queue in self._table.items():
             topic, _, group = name.partition(_SEPARATOR)
             for queue_id, info in by_queue.items():
-                self._note_unblock_time(QueueKey(topic, group, queue_id), info)
+                yield QueueKey(topic, group, queue_id), info
 
-    # --- inside ---
+    def _follow_clock(self) -> int:
+        """Return the time in ms; if the clock was set, move the ends of invisible times by that step.
+
+        Otherwise a step back would block queues for as long, and a step forward would redeliver messages.
+        """
+        now_ms, step_ms = self._steps.look()
+        if step_ms:
+            for key, info in self._entries():
+                self._move_visible_times(info, step_ms)
+                self._changed(key, info)
+        return now_ms
+
+    def _move_visible_times(self, info: OrderInfo, step_ms: int) -> None:
+        moved = {offset: visible_ms + step_ms for offset, visible_ms in self._visible_times(info, 0)}
+        if moved:
+            info.offset_next_visible_time = moved
 
     def _changed(self, key: QueueKey, info: OrderInfo) -> None:
         self.revision += 1
         self._note_unblock_time(key, info)
 
     def _note_unblock_time(self, key: QueueKey, info: OrderInfo) -> None:
-        unblock_at = max(self._visible_times(info, 0), default=0)
+        unblock_at = max([visible for _, visible in self._visible_times(info, 0)], default=0)
         if unblock_at > self._now_ms() and self._unblock_time.get(key) != unblock_at:
             self._unblock_time[key] = unblock_at
             if len(self._unblock_heap) > 2 * len(self._unblock_time) + _MAX_STALE:
@@ -202,12 +231,12 @@ class OrderTable:
             if not info.commit_offset_bit >> index & 1:
                 yield offset
 
-    def _visible_times(self, info: OrderInfo, invisible_time_ms: int) -> Iterator[int]:
-        """Yield the time at which each unacknowledged message becomes visible again."""
+    def _visible_times(self, info: OrderInfo, invisible_time_ms: int) -> Iterator[tuple[int, int]]:
+        """Yield each unacknowledged offset with the time at which the message becomes visible again."""
         changed = info.offset_next_visible_time or {}
         usual = info.pop_time + (info.invisible_time_ms or invisible_time_ms)
         for offset in self._open(info):
-            yield changed.get(offset, usual)
+            yield offset, changed.get(offset, usual)
 
     def _clean(self) -> None:
         now_ms = self._now_ms()

@@ -9,14 +9,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ..store.api import ColdRead, GetStatus, MessageRejected, StoreUnavailable
+from ..store.api import GetStatus, MessageRejected, StoreUnavailable
 from .check_point import CheckPoint
 from .retry_topics import normal_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
 
-    from ..clock import ClockMs
     from ..groups.table import SubscriptionGroupTable
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
@@ -43,7 +42,6 @@ class Revival:
         store: MessageStore,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
-        now_ms: ClockMs,
     ) -> None:
         self.messages_gone = 0
         self._in_flight = in_flight
@@ -52,7 +50,6 @@ class Revival:
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._now_ms = now_ms
         self._in_a_row = 0
         self._is_failing = False
 
@@ -64,7 +61,7 @@ class Revival:
 
     async def revive_due(self) -> None:
         """Redeliver the messages that are due now."""
-        for point in self._in_flight.due(self._now_ms()):
+        for point in self._in_flight.due():
             await self._revive(point)
 
     async def _revive(self, point: CheckPoint) -> None:
@@ -76,7 +73,7 @@ class Revival:
             # Also when cancelled in the middle, or the redelivered messages would be redelivered again.
             self._journal_redelivered(point)
             if self._is_in_flight(point) and not point.is_complete:
-                self._in_flight.reschedule(point, self._now_ms() + _RETRY_MS)
+                self._in_flight.reschedule(point, _RETRY_MS)
 
     async def _redeliver_all(self, point: CheckPoint) -> None:
         """Raises StoreUnavailable, OSError."""
@@ -157,10 +154,7 @@ class Revival:
     async def _record(self, point: CheckPoint, offset: int) -> bytes | None:
         """Return a message's record; None if the log does not hold it any more. Raises OSError."""
         key = point.key
-        result = self._store.get_now(key.topic, key.queue_id, offset, 1, None)
-        if isinstance(result, ColdRead):
-            await asyncio.get_running_loop().run_in_executor(None, result.run)
-            result = self._store.reader.finish(result)
+        result = await self._store.get_async(key.topic, key.queue_id, offset, 1, None)
         return result.body if result.status is GetStatus.FOUND else None
 
     async def _yield_to_loop(self) -> None:

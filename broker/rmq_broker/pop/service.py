@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.tasks import OnDeath
 
-from ..clock import ClockMs
+from ..clock import Clocks
 from ..delivery.waiting_requests import TICK_SECONDS
 from ..persistence.config_file import ConfigFile
 from ..store.api import MessageRejected, StoreUnavailable
@@ -69,10 +69,10 @@ class PopService:
     """POP of one broker. Everything except `load` belongs to the loop."""
 
     def __init__(
-        self, settings: BrokerSettings, dependencies: PopDependencies, store_host: bytes, now_ms: ClockMs
+        self, settings: BrokerSettings, dependencies: PopDependencies, store_host: bytes, clocks: Clocks
     ) -> None:
         """`store_host`: this broker's address as records hold it."""
-        topics, groups = dependencies.topics, dependencies.groups
+        topics, groups, now_ms = dependencies.topics, dependencies.groups, clocks.now_ms
         offsets, store = dependencies.offsets, dependencies.store
         self._settings = settings
         self._store = store
@@ -80,9 +80,9 @@ class PopService:
         self._revive_topic = revive_topic(settings.broker_cluster_name)
         self.held_pops = HeldPops(settings, dependencies.arrivals, time.monotonic)
         self.held_notifications = HeldPops(settings, dependencies.arrivals, time.monotonic, newest_first=True)
-        self.in_flight = InFlight(self.held_pops.fewer_in_flight)
+        self.in_flight = InFlight(self.held_pops.fewer_in_flight, clocks)
         self.positions = Positions(offsets, self._reset_applied)
-        self.orders = OrderTable(topics, groups, now_ms)
+        self.orders = OrderTable(topics, groups, clocks)
         self.modes = RequestModes(settings)
         self.journal = Journal(
             store,
@@ -94,7 +94,7 @@ class PopService:
         )
         state = PopState(self.journal, self.in_flight, self.positions, self.orders)
         self.redelivery = Redelivery(settings, topics, offsets, dependencies.writer, store_host)
-        self.revival = Revival(self.in_flight, self.journal, self.redelivery, store, topics, groups, now_ms)
+        self.revival = Revival(self.in_flight, self.journal, self.redelivery, store, topics, groups)
         self.popping = Popping(settings, state, topics, store, offsets, dependencies.statistics, now_ms)
         self.acknowledging = Acknowledging(
             state, offsets, store, dependencies.statistics, self._unblocked, now_ms
@@ -179,7 +179,7 @@ class PopService:
 
     async def stop(self) -> None:
         """Commit the offsets that are flushed, and write the files; `finish` follows. Raises OSError."""
-        self.commit_flushed(self._store.commit_log.flushed_offset)
+        self.commit_flushed(self._store.flushed_offset)
         self._stopped_at = self.journal.end
         self.flush_orders()
         await asyncio.gather(self.orders_file.close(), self.modes_file.close())
@@ -212,7 +212,7 @@ class PopService:
         self.held_pops.expire()
         self.held_notifications.expire()
         self.orders.wake_unblocked(self._unblocked)
-        self.commit_flushed(self._store.commit_log.flushed_offset)
+        self.commit_flushed(self._store.flushed_offset)
 
     def commit_flushed(self, flushed_offset: int) -> None:
         """Commit the offsets whose check points are flushed, and the marks of the journal.

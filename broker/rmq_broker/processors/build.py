@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.daemon.configuration import Configuration
 
-    from ..clock import ClockMs
+    from ..clock import ClockMs, Clocks
     from ..monitoring.runtime_info import RuntimeInfo
     from ..network.address import BrokerAddress
     from ..registration.registrar import Registrar
@@ -92,10 +92,10 @@ def build_processors(
     address: BrokerAddress,
     registrar: Registrar,
     runtime_info: RuntimeInfo,
-    now_ms: ClockMs,
+    clocks: Clocks,
 ) -> Processors:
     """Build all processors; those that keep something made out of settings follow their changes."""
-    settings = configuration.settings
+    settings, now_ms = configuration.settings, clocks.now_ms
     routes = QueueRoutes(
         settings,
         registrar.client,
@@ -108,7 +108,7 @@ def build_processors(
         sends=_send_processors(settings, services, address, now_ms),
         pull=_pull_processor(settings, services),
         pops=build_pop_processors(settings, services, routes, now_ms),
-        clients=_client_processors(settings, services, now_ms),
+        clients=_client_processors(settings, services, clocks.steady_ms),
         admin=build_admin_processors(configuration, services, address, registrar, runtime_info, now_ms),
     )
     configuration.on_change(processors.sends.send.settings_changed)
@@ -166,7 +166,7 @@ def _pull_processor(settings: BrokerSettings, services: Services) -> PullProcess
     return PullProcessor(admission, reading, holding, answering)
 
 
-def _client_processors(settings: BrokerSettings, services: Services, now_ms: ClockMs) -> ClientProcessors:
+def _client_processors(settings: BrokerSettings, services: Services, steady_ms: ClockMs) -> ClientProcessors:
     topics, groups, offsets = services.topics.table, services.groups.table, services.offsets.table
     clients, store = services.clients, services.storage.store
     return ClientProcessors(
@@ -177,7 +177,7 @@ def _client_processors(settings: BrokerSettings, services: Services, now_ms: Clo
             topics,
             services.filters.filters,
             settings,
-            now_ms,
+            steady_ms,
         ),
         consumer_offset=ConsumerOffsetProcessor(
             offsets, groups, topics, store, services.offsets.first_subscriptions

@@ -54,7 +54,7 @@ class ClientProcessor:
         topics: TopicTable,
         filters: MessageFilters,
         settings: PullSettings,
-        now_ms: ClockMs,
+        steady_ms: ClockMs,
     ) -> None:
         self._consumers = consumers
         self._producers = producers
@@ -62,12 +62,12 @@ class ClientProcessor:
         self._topics = topics
         self._filters = filters
         self._settings = settings
-        self._now_ms = now_ms
+        self._steady_ms = steady_ms
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """34: the heartbeat of a client, with its producers and consumers."""
         data = HeartbeatData.decode(request.body)
-        client = ConnectedClient.of(connection, request, data.client_id, self._now_ms())
+        client = ConnectedClient.of(connection, request, data.client_id, self._steady_ms())
         changed = False
         for consumer in data.consumer_data_set:
             heartbeat = Heartbeat(consumer, data.heartbeat_fingerprint, data.without_sub)

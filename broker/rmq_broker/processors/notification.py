@@ -14,7 +14,7 @@ from ..delivery.waiting_requests import STILL_WAITING, Look
 from ..pop.check_point import QueueKey
 from ..pop.held_pops import AHEAD_MS, ANY_QUEUE
 from ..pop.retry_topics import popped_retry_topics
-from .pop_admission import PopAdmission
+from .pop_admission import PopAdmission, sent_at_ms
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -51,8 +51,8 @@ class NotificationProcessor:
         if self._look(connection, header):
             return _respond(request, has_message=True)
         now_ms = self._now_ms()
-        # A client whose clock is ahead waits no longer than the poll time.
-        wait_ms = min(header.born_time or now_ms, now_ms) + header.poll_time_ms - AHEAD_MS - now_ms
+        sent_ms = sent_at_ms(header.born_time, header.poll_time_ms, now_ms)
+        wait_ms = sent_ms + header.poll_time_ms - AHEAD_MS - now_ms
         if header.poll_time_ms <= 0 or wait_ms <= 0:
             return _respond(request, has_message=False)
         held = self._pops.held_notifications

@@ -23,7 +23,7 @@ from ..pop.check_point import QueueKey
 from ..pop.held_pops import AHEAD_MS, ANY_QUEUE
 from ..pop.popping import Pop, Read
 from ..store.api import ColdRead, GetResult, GetStatus
-from .pop_admission import PopAdmission
+from .pop_admission import PopAdmission, sent_at_ms
 from .pop_walks import QueueWalks
 
 if TYPE_CHECKING:
@@ -82,16 +82,15 @@ class PopProcessor:
             return None  # messages popped now would be invisible, and nobody would have them
         header = PopMessageRequestHeader.decode(command.ext_fields)
         now_ms = self._now_ms()
-        born_ms = header.born_time or now_ms
-        if now_ms - born_ms - header.poll_time_ms > _TOO_LATE_MS:
+        sent_ms = sent_at_ms(header.born_time, header.poll_time_ms, now_ms)
+        if now_ms - sent_ms - header.poll_time_ms > _TOO_LATE_MS:
             raise CommandError(
                 ResponseCode.POLLING_TIMEOUT,
-                f"the pop is {now_ms - born_ms} ms old, its client waited for {header.poll_time_ms} ms",
+                f"the pop is {now_ms - sent_ms} ms old, its client waited for {header.poll_time_ms} ms",
             )
         self._admission.check_count(header.max_msg_nums)
         self._admission.check_invisible_time(header.invisible_time_ms, 1)
-        # A client whose clock is ahead waits no longer than the poll time.
-        ends_at_ms = min(born_ms, now_ms) + header.poll_time_ms
+        ends_at_ms = sent_ms + header.poll_time_ms
         key = QueueKey(header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
         request = _PopRequest(connection, command, header, key, ends_at_ms)
 
@@ -136,7 +135,8 @@ class PopProcessor:
     def _hold(self, request: _PopRequest, pop: Pop) -> Result:
         """Hold a pop that found nothing, if there is time and room for it."""
         command, key = request.command, request.key
-        wait_ms = request.ends_at_ms - AHEAD_MS - self._now_ms()
+        # The clock may have been set back since the pop arrived.
+        wait_ms = min(request.ends_at_ms - self._now_ms(), request.header.poll_time_ms) - AHEAD_MS
         if wait_ms <= 0:
             return self._respond(command, pop, ResponseCode.POLLING_TIMEOUT)
         held_pops = self._pops.held_pops

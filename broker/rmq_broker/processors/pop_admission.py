@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 _MS: Final = 1000
 _LONG_NAMES: Final = 200  # characters of topic and group; the retry topic of shorter names is never too long
 
+# No request waits so long for its turn: a client that seems to be so late has another time than the broker.
+_CLOCKS_DIFFER_MS: Final = 60_000
+
+
+def sent_at_ms(born_ms: int, poll_ms: int, now_ms: int) -> int:
+    """Return when a client began to wait for up to `poll_ms`, by the broker's clock.
+
+    `born_ms`: the same by the client's clock; 0: unknown. The clocks may differ by hours after a step of one
+    of them. Then the client counts as beginning now. Apache's broker refuses clients whose clock is behind.
+    """
+    is_known = born_ms and now_ms - born_ms - poll_ms <= _CLOCKS_DIFFER_MS
+    return min(born_ms, now_ms) if is_known else now_ms
+
 
 class PopAdmission:
     """Checks requests; every method raises CommandError to refuse one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ..pop.popping import Walk
     from ..store.api import MessageStore
 
+
+log = logging.getLogger("rmq.broker.processors")
 
 _R = TypeVar("_R", Answer, LookResult)
 
@@ -64,9 +67,22 @@ class QueueWalks:
         return await outcome if isinstance(outcome, asyncio.Future) else outcome
 
     async def _read_cold(self, connection: Connection, cold: ColdRead) -> GetResult | None:
-        """Return the messages; None if the read was refused: the walk goes on with the next queue."""
+        """Return the messages; None if the read was refused or failed: the walk goes on with the next queue.
+
+        An error would be the answer to the whole pop, and messages of other queues, which are in flight by
+        then, would reach no consumer.
+        """
         try:
             await self._cold.run(connection, cold.run, cold.read_ahead)
         except (ClientGone, CommandError):
             return None
-        return self._store.reader.finish(cold)
+        except OSError as error:
+            queue = cold.queue
+            log.error(
+                "messages not popped, they cannot be read topic=%s queue=%d cause=%s",
+                queue.topic,
+                queue.queue_id,
+                error,
+            )
+            return None
+        return self._store.finish(cold)

@@ -23,6 +23,7 @@ from ..delivery.retries import Failure, Redelivery
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.permissions import WRITE
 from .flushed_answers import respond_if_flushed
+from .store_refusals import refusal
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -114,12 +115,8 @@ class SendBackProcessor:
         message.store_host = self._store_host
         try:
             self._writer.put(message, redelivery.delay_level)
-        except StoreUnavailable as error:
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}. Nothing was stored"
-            ) from error
-        except MessageRejected as error:
-            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        except (StoreUnavailable, MessageRejected) as error:
+            raise refusal(error) from error
         self._retries.count(header.group, origin, is_dead_letter=redelivery.is_dead_letter)
         # With SYNC_FLUSH the answer waits for the flush, since the group's offset moves past the message.
         # (Apache's broker does not wait.)

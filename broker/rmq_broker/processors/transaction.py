@@ -24,6 +24,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from ..delivery.cold_reads import ClientGone, ColdReads
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from .flushed_answers import respond_if_flushed
+from .store_refusals import refusal
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -117,12 +118,8 @@ class TransactionProcessor:
     ) -> Result:
         try:
             act(record)
-        except StoreUnavailable as error:
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}. Nothing was stored"
-            ) from error
-        except MessageRejected as error:
-            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        except (StoreUnavailable, MessageRejected) as error:
+            raise refusal(error) from error
         if request.is_oneway:
             return request.response(ResponseCode.SUCCESS)
         return respond_if_flushed(

@@ -60,7 +60,7 @@ class PullReading:
         """Read the queue from `offset` on."""
         plan = pull.plan
         header, wanted = plan.header, plan.wanted
-        read = self._store.reader.get_now(
+        read = self._store.read_now(
             plan.queue,
             offset,
             header.max_msg_nums,
@@ -82,7 +82,7 @@ class PullReading:
         await self._cold.run(pull.connection, cold.run, cold.read_ahead)
         if pull.connection.is_closed:
             raise ClientGone
-        return outcome_of(self._store.reader.finish(cold), pull.queue_offset)
+        return outcome_of(self._store.finish(cold), pull.queue_offset)
 
     def note_broadcast_member(self, pull: Pull, outcome: Outcome) -> None:
         """Remember how far a broadcasting member has read, in case it moves to a proxy or back."""

@@ -28,7 +28,7 @@ class PullService:
         """`cold_tier`: its threads read messages that are not in memory."""
         self._store = store
         self.held_pulls = HeldPulls(time.monotonic)
-        self.arrivals = Arrivals(store.appender, self.held_pulls.arrived)
+        self.arrivals = Arrivals(store, self.held_pulls.arrived)
         self.cold_reads = ColdReads(cold_tier)
         topics.on_change(self._topics_changed)
 

@@ -22,7 +22,7 @@ from rmq_remoting.bodies.topic import DataVersion, TopicConfig
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.errors import BodyError, HeaderError, RequestError
+from rmq_remoting.errors import BodyError, HeaderError, RequestError, RequestTimeout
 from rmq_remoting.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
 
 from ..settings.registration import RegistrationSettings
@@ -30,8 +30,6 @@ from ..settings.topics import TopicSettings
 from ..topics.table import TopicsChanged, TopicTable
 from .announcements import Announcements, BrokerIdentity
 from .route_conflict import RouteConflict
-
-__all__ = ["BrokerIdentity", "NameServerLink", "Registrar", "RegistrationIgnored", "RegistrationRefused"]
 
 log = logging.getLogger("rmq.broker.registration")
 
@@ -189,6 +187,10 @@ class NameServerLink:
     def _failed(self, error: Exception, *, is_news: bool) -> None:
         self.failures += 1
         self.is_registered = False
+        if isinstance(error, RequestTimeout):
+            # The connection may be dead without notice (a lost route, a replaced machine). The kernel gives
+            # it up only after a quarter of an hour, so the retry opens another one.
+            self._registrar.client.close_address(self.address)
         level = logging.WARNING if is_news else logging.DEBUG
         log.log(level, "not registered with name server %s, retrying: %s", self.address, error)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..store.api import BatchMessages
 from .kinds import SendKind
 
-_NO_MESSAGES: Final = BatchMessages([], [], [], b"", [])
+NO_MESSAGES: Final = BatchMessages([], [], [], b"", [])
 
 
-@dataclass(slots=True)
-class SendPlan:
+class SendPlan(NamedTuple):
     """How one send is stored and answered.
 
     `properties` are stored with the message; those of a batch belong to each of its messages. `unique_key`
@@ -26,5 +24,5 @@ class SendPlan:
     unique_key: bytes
     tags_code: int
     delay_level: int = 0
-    messages: BatchMessages = _NO_MESSAGES  # of BATCH and UNIT
+    messages: BatchMessages = NO_MESSAGES  # of BATCH and UNIT
     has_keys: bool = False  # whether a message of a batch may have the property KEYS

@@ -24,6 +24,7 @@ _PLAIN: Final = SendKind.PLAIN
 _BATCH: Final = SendKind.BATCH
 _UNIT: Final = SendKind.UNIT
 _IPV4_HOST_BYTES: Final = 8
+_MILLISECOND: Final = 0.001
 
 
 Stored = Placed | PlacedBatch | Written
@@ -84,7 +85,11 @@ class SendStorage:
             stored = self._store_unit(plan, header, route, template, body, born_host)
         else:
             stored = self._store_redirected(plan, header, route, body, born_host)
-        self._put_times.add(int((self._clock() - began) * 1000))
+        elapsed_seconds = self._clock() - began
+        if elapsed_seconds < _MILLISECOND:
+            self._put_times.under_a_millisecond += 1
+        else:
+            self._put_times.add(int(elapsed_seconds * 1000))
         return stored
 
     def _store_batch(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
@@ -21,6 +22,8 @@ from rmq_remoting.daemon.settings import (
     setting,
 )
 from rmq_remoting.host import host_name, local_address
+
+_NOT_IN_NAMES: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
 class BrokerRole(enum.StrEnum):
@@ -39,7 +42,17 @@ def _check_addresses(value: str) -> str:
     return value
 
 
+def _check_name(value: str) -> str:
+    if _NOT_IN_NAMES.search(value):
+        raise Unacceptable(
+            "a name without spaces and control characters: a space ends the name in the receipts of popped "
+            "messages and in recall handles"
+        )
+    return value
+
+
 AddressList = Annotated[JavaString, AfterValidator(_check_addresses)]
+BrokerName = Annotated[JavaString, AfterValidator(_check_name)]
 
 
 class IdentitySettings(SettingsGroup):
@@ -48,9 +61,9 @@ class IdentitySettings(SettingsGroup):
     broker_cluster_name: JavaString = setting(
         "DefaultCluster", "brokerClusterName", "Cluster that the broker belongs to."
     )
-    broker_name: JavaString = setting(
+    broker_name: BrokerName = setting(
         key="brokerName",
-        meaning="Name of the broker; a master and its slaves share it.",
+        meaning="Name of the broker, without spaces; a master and its slaves share it.",
         default_factory=host_name,
         default_text="<host name>",
     )

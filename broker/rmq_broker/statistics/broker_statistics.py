@@ -90,21 +90,22 @@ class PutTimes:
 
     def __init__(self) -> None:
         self.max_ms = 0
+        # Writes of less than a millisecond in this minute. Callers count these: a call would take longer.
+        self.under_a_millisecond = 0
         self._buckets, self._last_buckets = _empty_buckets(), _empty_buckets()
         self._ranges, self._last_ranges = _empty_ranges(), _empty_ranges()
 
     def add(self, elapsed_ms: int) -> None:
-        """Count one write."""
-        if elapsed_ms <= 0:
-            self._buckets[0] += 1
-            self._ranges[0] += 1
-            return
+        """Count one write of a millisecond or more."""
         self._buckets[bisect_left(_TIME_BOUNDS, elapsed_ms)] += 1
         self._ranges[bisect_right(_RANGE_BOUNDS, elapsed_ms)] += 1
         self.max_ms = max(self.max_ms, elapsed_ms)
 
     def end_minute(self) -> None:
         """Begin the next minute; `percentile` and `distribution` show the one that ended."""
+        self._buckets[0] += self.under_a_millisecond
+        self._ranges[0] += self.under_a_millisecond
+        self.under_a_millisecond = 0
         self._last_buckets, self._buckets = self._buckets, _empty_buckets()
         self._last_ranges, self._ranges = self._ranges, _empty_ranges()
 

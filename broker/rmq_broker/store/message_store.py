@@ -14,17 +14,18 @@ from typing import Any, Final
 from rmq_remoting.bounded_cache import BoundedCache
 from rmq_remoting.daemon.atomic_file import make_folder
 
-from .appending.appender import Appender
+from .appending.appender import Appender, ArrivalListener
 from .appending.bit_maps import BitMapCalculator, BitMapOf
 from .appending.replica import Replica
 from .cleaning.disk_space import DiskUse
 from .directory_lock import DirectoryLock
 from .errors import StoreUnavailable
 from .flushing.flusher import Flusher, FlushPosition
-from .flushing.group_commit import Durability, DurabilityListener, GroupCommit
+from .flushing.group_commit import CommitStatistics, Durability, DurabilityListener, GroupCommit
 from .index.deferred_calls import CallSoon
 from .index.index_files import KeyQueryResult
 from .index.message_index import MessageIndex
+from .index.state import IndexStatistics
 from .log.commit_log import CommitLog
 from .log.log_records import LogRecords
 from .log.preallocation import LogPreallocator
@@ -105,6 +106,8 @@ class MessageStore(QueueReads):
         )
         # Messages that wait for a flush; None with asynchronous flushing.
         self.commits: GroupCommit | None = None
+        # Whether flushing is synchronous, and runs: a message is on disk before its producer is answered.
+        self.flushes_each_message = False
         if is_sync:
             self.commits = GroupCommit(
                 self._flusher.flush_log,
@@ -112,7 +115,14 @@ class MessageStore(QueueReads):
                 on_flushed=self._log_flushed,
             )
         request_flush = None if self.commits is None else self.commits.request
-        self.appender = Appender(self.commit_log, self.index, self.health, clock, request_flush)
+        self.appender = Appender(
+            self.commit_log,
+            self.index,
+            self.health,
+            clock,
+            request_flush,
+            self._flusher.flush_log.entries_missing,
+        )
         self.put = self.appender.put
         self.put_batch = self.appender.put_batch
         self.put_unit = self.appender.put_unit
@@ -121,6 +131,11 @@ class MessageStore(QueueReads):
         self.all_is_flushed = False  # after `stop`: whether everything was flushed
 
     # --- life ---
+
+    @property
+    def stopped_cleanly(self) -> bool:
+        """Whether the run before ended with a clean stop; known once the store is open."""
+        return self.recovery is not None and self.recovery.stop is StopKind.CLEAN
 
     def open(self) -> None:
         """Lock the directory, load its files, recover. Raises StoreDamaged, OSError; blocks."""
@@ -163,6 +178,7 @@ class MessageStore(QueueReads):
             same_boot=stop is StopKind.PROCESS_KILLED,
             checkpoint_index_ms=self._checkpoint.index_timestamp_ms,
         )
+        self._lower_index_time()
         self._stop_marker.running()
         log.info(
             "store opened path=%s last_stop=%r log=%d-%d records_read=%d",
@@ -174,11 +190,22 @@ class MessageStore(QueueReads):
         )
         self.health.allow(_CLOSED)
 
+    def _lower_index_time(self) -> None:
+        """Let the checkpoint count no index file as flushed that is about to be rebuilt. Raises OSError.
+
+        A rebuilt file ends at the same time as its predecessor.
+        """
+        flushed_ms = self.index.flushed_timestamp_ms
+        if flushed_ms < self._checkpoint.index_timestamp_ms:
+            self._checkpoint.index_timestamp_ms = flushed_ms
+            self._checkpoint.save(self._settings.checkpoint_path)
+
     def start(self) -> None:
         """Begin to flush, in the background or for each message, and to preallocate the log."""
         self._preallocator.start()
         if self.commits is not None:
             self.commits.start()
+            self.flushes_each_message = True
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._run_flusher(), name="store-flush"),
@@ -192,6 +219,7 @@ class MessageStore(QueueReads):
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._lock is None:
             return
+        self.flushes_each_message = False
         if self.commits is not None:
             await self.commits.stop()
         self.index.put_deferred()
@@ -205,6 +233,7 @@ class MessageStore(QueueReads):
         """Close the files without the marks of a clean stop."""
         self.health.refuse(_CLOSED, "the store is closed")
         self._cancel_tasks()
+        self.flushes_each_message = False
         if self.commits is not None:
             self.commits.close()
         self._preallocator.close()
@@ -264,11 +293,6 @@ class MessageStore(QueueReads):
         """Why messages are refused; None if they are accepted."""
         return self.health.refusal
 
-    @property
-    def flushes_each_message(self) -> bool:
-        """Whether flushing is synchronous: a message is on disk before its producer is answered."""
-        return self.commits is not None and self.commits.is_running
-
     def when_flushed(self, listener: DurabilityListener) -> None:
         """Call `listener` when the wait for the newest message's flush ends.
 
@@ -326,6 +350,19 @@ class MessageStore(QueueReads):
         for name in written_to:
             self.queues.delete_topic(name)
 
+    @property
+    def last_timestamp_ms(self) -> int:
+        """When the newest message was stored, in ms; 0 without a message."""
+        return self.appender.last_timestamp_ms
+
+    def add_arrival_listener(self, listener: ArrivalListener) -> None:
+        """Call `listener` with the queue of each message or batch, after the listeners added before it."""
+        self.appender.add_arrival_listener(listener)
+
+    def remove_arrival_listener(self, listener: ArrivalListener) -> None:
+        """Call `listener` no longer."""
+        self.appender.remove_arrival_listener(listener)
+
     # --- reading records ---
 
     def query_by_key(
@@ -355,7 +392,31 @@ class MessageStore(QueueReads):
         """Return a reader of the commit log for one pass in a thread; its reads block."""
         return ColdLog(self.commit_log.files)
 
-    # --- the log ---
+    # --- figures ---
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """How many bytes of the log are not on disk yet."""
+        return self.commit_log.unflushed_bytes
+
+    @property
+    def puts_failed(self) -> int:
+        """How many messages and batches failed because the log had no room."""
+        return self.appender.puts_failed
+
+    @property
+    def waiting_for_flush(self) -> int:
+        """How many listeners wait for a flush now; 0 with asynchronous flushing."""
+        return 0 if self.commits is None else self.commits.waiting
+
+    @property
+    def commit_statistics(self) -> CommitStatistics:
+        """Counters of synchronous flushes; all 0 with asynchronous flushing."""
+        return CommitStatistics() if self.commits is None else self.commits.statistics
+
+    def index_statistics(self) -> IndexStatistics:
+        """Return the present state of the index."""
+        return self.index.statistics()
 
     @property
     def dispatch_behind_bytes(self) -> int:

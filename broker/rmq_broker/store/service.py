@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from rmq_remoting.daemon.tasks import TaskSupervisor
 
+from ..clock import Clocks
 from .appending.bit_maps import BitMapOf
 from .cleaning.cleaner import Cleaner
 from .cleaning.disk_space import DiskSpace
 from .message_store import MessageStore
-from .recovery.stop_marker import StopKind
 from .settings import PullSettings, QuerySettings, StoreSettings
 
 
@@ -26,32 +25,23 @@ class StorageService:
         query_settings: QuerySettings,
         is_batch: Callable[[str], bool],
         bit_map_of: BitMapOf,
-        clock: Callable[[], float] = time.time,
+        clocks: Clocks,
     ) -> None:
-        """`is_batch` returns whether a topic stores batches as wholes, `bit_map_of` which filters match.
-
-        Records get their store time from `clock`, in seconds since 1970.
-        """
+        """`is_batch` returns whether a topic stores batches as wholes, `bit_map_of` which filters match."""
         self.store = MessageStore(
             settings,
             pull_settings,
             query_settings,
-            clock,
+            clocks.now_seconds,
             is_batch=is_batch,
             bit_map_of=bit_map_of,
             call_soon=asyncio.get_running_loop().call_soon,
         )
         self.disk = DiskSpace(settings, self.store.health)
         self.cleaner = Cleaner(
-            self.store.commit_log, self.store.queues, (self.store.index,), self.disk, settings
+            self.store.commit_log, self.store.queues, (self.store.index,), self.disk, settings, clocks
         )
         self._opening_or_closing = asyncio.Lock()
-
-    @property
-    def stopped_cleanly(self) -> bool:
-        """Whether the run before ended with a clean stop."""
-        recovery = self.store.recovery
-        return recovery is not None and recovery.stop is StopKind.CLEAN
 
     async def open(self) -> None:
         """Open the store and recover it after a crash. Raises StoreDamaged, OSError.

@@ -140,7 +140,9 @@ class IndexFile:
         at = INDEX_HEADER.size + slots * INDEX_SLOT_BYTES
         if header.count <= 1 or (self.size - at) % INDEX_ENTRY.size:
             return False
-        if at + header.count * INDEX_ENTRY.size > self.size:
+        # The newest entry of a slot may be newer than the header, but not beyond the file.
+        capacity = (self.size - at) // INDEX_ENTRY.size
+        if header.count > capacity:
             return False
         for number, offset in ((header.count - 1, header.end_offset), (1, header.begin_offset)):
             content = os.pread(self._descriptor, INDEX_ENTRY.size, at + number * INDEX_ENTRY.size)
@@ -151,7 +153,7 @@ class IndexFile:
                 return False
             slot_at = INDEX_HEADER.size + hashed % slots * INDEX_SLOT_BYTES
             slot = int.from_bytes(os.pread(self._descriptor, INDEX_SLOT_BYTES, slot_at), "big")
-            if slot < number or (exactly and slot > header.count):
+            if slot < number or (exactly and slot >= capacity):
                 return False
         return True
 

@@ -36,6 +36,7 @@ class RebuiltIndex:
         self._descriptor = -1
         self._begin = (0, 0)  # store time and offset of the current file's first entry
         self._end = (0, 0)  # and of the last entry of all
+        self._latest_ms = 0  # the latest store time in the current file
 
     def add(self, packed: bytes | bytearray) -> None:
         """Add the keys of one part. Raises OSError."""
@@ -55,6 +56,7 @@ class RebuiltIndex:
             slots[slot] = number
             self._count = number + 1
             self._end = (time_ms, offset)
+            self._latest_ms = max(self._latest_ms, time_ms)
         self.entries += len(packed) // INDEX_ITEM.size
         if len(self._pending) >= _WRITE_BYTES:
             self._write()
@@ -68,7 +70,7 @@ class RebuiltIndex:
         self._name = _next_name(self._name, time_ms)
         self._slots = array("i", bytes(INDEX_SLOT_BYTES * self._slots_per_file))
         self._used, self._count, self._written = 0, 1, 0
-        self._begin = (time_ms, offset)
+        self._begin, self._latest_ms = (time_ms, offset), time_ms
         if not self._dry_run:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / self._name
@@ -96,7 +98,7 @@ class RebuiltIndex:
         if sys.byteorder == "little":
             self._slots.byteswap()
         header = INDEX_HEADER.pack(
-            self._begin[0], self._end[0], self._begin[1], self._end[1], self._used, self._count
+            self._begin[0], self._latest_ms, self._begin[1], self._end[1], self._used, self._count
         )
         _write_at(self._descriptor, 0, header + self._slots.tobytes())
         os.close(self._descriptor)

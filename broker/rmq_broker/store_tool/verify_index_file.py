@@ -22,6 +22,7 @@ class IndexBlock:
     last: int  # number of the file's last entry
     begin_ms: int  # according to the header
     end_ms: int
+    latest_seconds: int  # of the entries so far, counted from `begin_ms`
     before_ms: int  # end of the previous file; 0 without one
     is_doubtful: bool  # the machine crashed, and parts of the file may not have been flushed
 
@@ -137,8 +138,9 @@ class _FileCheck:
     def blocks(self) -> Iterator[IndexBlock]:
         """Yield the entries in order, and check the file on the way."""
         file, header = self._file, self._file.header
-        last_offset = header.begin_offset
+        last_offset, latest_seconds = header.begin_offset, 0
         for first, entries in file.blocks():
+            latest_seconds = max(latest_seconds, *[seconds for _, _, seconds, _ in entries])
             self._follow_chains(first, entries)
             if first == 1 and entries[0][1] != header.begin_offset:
                 self._wrong(
@@ -154,6 +156,7 @@ class _FileCheck:
                 file.entries,
                 header.begin_ms,
                 header.end_ms,
+                latest_seconds,
                 self._before_ms,
                 self._is_doubtful,
             )

@@ -14,6 +14,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import read_file
+
 log = logging.getLogger("rmq.broker.timers")
 
 # Read time, end of the timer log, queue offset, the master's queue offset, state version, timestamp, counter.
@@ -48,7 +50,7 @@ class TimerCheckpoint:
     def load(cls, path: Path) -> TimerCheckpoint:
         """Read the file; all values are 0 if it is missing, truncated or damaged. Raises OSError; blocks."""
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except FileNotFoundError:
             return cls()
         if len(data) < _OLDEST_FORM.size:

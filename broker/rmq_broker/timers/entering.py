@@ -16,7 +16,7 @@ from rmq_remoting.message_properties import find_property
 
 from ..delivery.inner_message import StoredMessage, read_message
 from ..delivery.timer_entry import TIMER_QUEUE_ID, TimerEntry
-from ..store.api import ColdRead, GetStatus, parse_record
+from ..store.api import GetStatus, parse_record
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 
 if TYPE_CHECKING:
@@ -148,11 +148,7 @@ class TimerEntering:
         return True
 
     async def _get(self, offset: int, count: int) -> GetResult:
-        result = self._store.get_now(TIMER_TOPIC, TIMER_QUEUE_ID, offset, count, None, _READ_BYTES)
-        if not isinstance(result, ColdRead):
-            return result
-        await asyncio.get_running_loop().run_in_executor(None, result.run)
-        return self._store.reader.finish(result)
+        return await self._store.get_async(TIMER_TOPIC, TIMER_QUEUE_ID, offset, count, None, _READ_BYTES)
 
 
 def _entries_in(records: bytes) -> list[TimerEntry] | None:

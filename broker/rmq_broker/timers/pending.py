@@ -110,9 +110,9 @@ class PendingTimers:
         if entry.is_delete:
             magic, weight = magic | DELETE, -1
         position = self.timer_log.place()
-        previous = self.wheel.link(slot_ms, position, weight)
+        # The entry first: if memory runs out, no slot may refer to an entry that does not exist.
         self.timer_log.append(
-            previous,
+            self.wheel.newest(slot_ms),
             magic,
             written_ms,
             slot_ms,
@@ -121,6 +121,7 @@ class PendingTimers:
             _topic_hash(entry.topic),
             entry.is_journal,
         )
+        self.wheel.link(slot_ms, position, weight)
         self.count += weight
         return True
 
@@ -266,6 +267,8 @@ class PendingTimers:
         is_known = has_wheel and is_whole
         begin = before.log_end if is_known else self.timer_log.begin
         self.read_ms = self._first_slot(self.second_of(before.read_ms))
+        if is_whole:
+            self._follow_entries_back(before.log_end, commit_log_end)
         latest = None if is_known else self._latest_entries(commit_log_end)
         end, last = self._replay(begin, commit_log_end, latest)
         is_whole = is_whole and end >= before.log_end
@@ -324,6 +327,15 @@ class PendingTimers:
     def _first_slot(self, read_ms: int) -> int:
         """Return the slot to continue at; without a checkpoint, the earliest that the wheel can hold."""
         return read_ms or max(0, self.second_of(self._now_ms()) - self.wheel.span_ms // 2)
+
+    def _follow_entries_back(self, log_end: int, commit_log_end: int) -> None:
+        """Continue at the first slot of the entries behind the checkpoint, `log_end`, if that is earlier.
+
+        New entries are for slots that are not delivered yet. Earlier slots than the checkpoint's have some
+        only if the clock was set back since.
+        """
+        slots = [self.second_of(unit.slot_ms) for _, unit in self._valid_entries(log_end, commit_log_end)]
+        self.read_ms = min([self.read_ms, *slots])
 
     def _latest_entries(self, commit_log_end: int) -> dict[int, int]:
         """Return the position of each waiting message's newest entry, by the message's physical offset."""

@@ -14,7 +14,6 @@ from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
 from ..delivery.inner_message import read_message
 from ..delivery.timer_entry import TIMER_QUEUE_ID
 from ..persistence.config_file import ConfigFile
-from ..store.api import StopKind
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .timed_messages import TimedMessages
 
@@ -85,8 +84,7 @@ class TimerService:
             self.counts.set_waiting({})
             return
         log.info("timed messages recovered waiting=%d", self.pending.count)
-        recovery = self._store.recovery
-        if recovery is not None and recovery.stop is not StopKind.CLEAN:
+        if not self._store.stopped_cleanly:
             self._count_again()
 
     def _count_again(self) -> None:
@@ -157,7 +155,7 @@ class TimerService:
         if self._snapshot is None and self.pending.has_changed:
             self._snapshot = self._take_snapshot()
         snapshot = self._snapshot
-        if snapshot is None or snapshot.commit_log_end > self._store.commit_log.flushed_offset:
+        if snapshot is None or snapshot.commit_log_end > self._store.flushed_offset:
             return
         try:
             await self._write(snapshot)

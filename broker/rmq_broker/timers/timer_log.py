@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from rmq_remoting.daemon.atomic_file import sync_folder
+from rmq_remoting.daemon.file_errors import read_at
 
 from ..store.api import StoreDamaged, file_name, list_files
 
@@ -215,7 +216,7 @@ class TimerLog:
             begin = max(start, position + UNIT_BYTES - _BLOCK_BYTES)
             size = position + UNIT_BYTES - begin
             # The block ends here because the bytes behind it may still change.
-            block = os.pread(self._reader(start), size, begin - start) if position >= self.begin else b""
+            block = read_at(self._reader(start), size, begin - start) if position >= self.begin else b""
             self._block = (begin, block)
         return block, position - begin
 

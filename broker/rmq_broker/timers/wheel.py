@@ -15,6 +15,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from rmq_remoting.daemon.file_errors import read_at
+
 from ..store.api import StoreDamaged
 
 log = logging.getLogger("rmq.broker.timers")
@@ -67,6 +69,12 @@ class TimerWheel:
         time, first, last, count, _ = _unpack_from(self._slots, number % SLOTS * _SLOT.size)
         return Slot(time_ms, first, last, count) if time == number else None
 
+    def newest(self, time_ms: int) -> int:
+        """Return the position of the newest entry of a time, -1 for none."""
+        number = time_ms // self.precision_ms
+        time, _, last, _, _ = _unpack_from(self._slots, number % SLOTS * _SLOT.size)
+        return int(last) if time == number else -1
+
     def put(self, slot: Slot) -> None:
         """Replace a slot."""
         number = slot.time_ms // self.precision_ms
@@ -84,10 +92,10 @@ class TimerWheel:
         time, first, last, waiting, _ = _unpack_from(self._slots, at)
         if time != number:
             first, last, waiting = position, -1, 0
-        _pack_into(self._slots, at, number, first, position, waiting + weight, 0)
         page = index // _PAGE_SLOTS
         self._used.add(page)
         self._dirty.add(page)
+        _pack_into(self._slots, at, number, first, position, waiting + weight, 0)
         return int(last)
 
     def clear(self, time_ms: int) -> None:
@@ -146,7 +154,7 @@ class TimerWheel:
                 )
             for begin, end in _data_ranges(descriptor, found):
                 for at in range(begin - begin % _PAGE_BYTES, end, _PAGE_BYTES):
-                    page = os.pread(descriptor, _PAGE_BYTES, at)
+                    page = read_at(descriptor, _PAGE_BYTES, at)
                     if page != _EMPTY_PAGE:
                         self._slots[at : at + len(page)] = page
                         self._used.add(at // _PAGE_BYTES)

@@ -22,7 +22,7 @@ from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC
 from .half_messages import HalfMessage, Outcome
 
 if TYPE_CHECKING:
-    from ..clock import ClockMs
+    from ..clock import Clocks
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
@@ -52,7 +52,7 @@ class Checks:
         halves: HalfMessages,
         ops: OpMessages,
         check_requests: CheckRequests,
-        now_ms: ClockMs,
+        clocks: Clocks,
     ) -> None:
         self.given_up = 0
         self.lost = 0  # transactions whose half message could not be read
@@ -63,7 +63,7 @@ class Checks:
         self._halves = halves
         self._ops = ops
         self._check_requests = check_requests
-        self._now_ms = now_ms
+        self._clocks = clocks
 
     def period_seconds(self) -> float:
         """Return the pause between two calls of `run`, by the current setting."""
@@ -110,9 +110,16 @@ class Checks:
         else:
             await asyncio.sleep(0)
 
+    def _age_ms(self, half: HalfMessage) -> int:
+        """Return for how long a transaction has been in progress.
+
+        Negative if it was recovered and the clock was set back while the broker was down.
+        """
+        return self._clocks.steady_ms() - half.since_ms
+
     def _is_due(self, half: HalfMessage) -> bool:
-        """Whether a transaction has been in progress for `transactionTimeOut`, or the clock was set back."""
-        age_ms = self._now_ms() - half.since_ms
+        """Whether a transaction has been in progress for `transactionTimeOut`, or its age is unknown."""
+        age_ms = self._age_ms(half)
         return not 0 <= age_ms < self._settings.transaction_timeout_ms
 
     async def _check(self, half: HalfMessage) -> None:
@@ -142,7 +149,7 @@ class Checks:
 
         (needDiscard, needSkip.)
         """
-        age_ms = self._now_ms() - half.since_ms
+        age_ms = self._age_ms(half)
         return (
             half.checks >= self._settings.transaction_check_max
             or age_ms > self._settings.file_reserved_hours * _HOUR_MS
@@ -154,8 +161,7 @@ class Checks:
         The producer of an immune transaction is not asked. Its half message is appended again nevertheless,
         because it would hold back the committed offset of the queue.
         """
-        now_ms = self._now_ms()
-        is_immune = half.immune_ms is not None and now_ms - half.since_ms < half.immune_ms
+        is_immune = half.immune_ms is not None and 0 <= self._age_ms(half) < half.immune_ms
         checks = half.checks + (0 if is_immune else 1)
         fields = decode_properties(message.properties)
         if checks:
@@ -172,7 +178,7 @@ class Checks:
             queue_offset=written.queue_offset,
             physical_offset=written.physical_offset,
             size=written.size_bytes,
-            stored_ms=now_ms,
+            stored_ms=self._clocks.now_ms(),
             checks=checks,
             message=None,
         )

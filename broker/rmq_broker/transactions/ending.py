@@ -29,7 +29,7 @@ from .half_messages import HalfMessage, Outcome
 if TYPE_CHECKING:
     from rmq_remoting.headers.transaction import EndTransactionRequestHeader
 
-    from ..clock import ClockMs
+    from ..clock import Clocks
     from ..delivery.message_writer import MessageWriter
     from ..settings.transactions import TransactionSettings
     from ..topics.table import TopicTable
@@ -53,7 +53,7 @@ class Ending:
         writer: MessageWriter,
         halves: HalfMessages,
         ops: OpMessages,
-        now_ms: ClockMs,
+        clocks: Clocks,
     ) -> None:
         self.committed: Counter[str] = Counter()  # by topic
         self.rolled_back: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class Ending:
         self._writer = writer
         self._halves = halves
         self._ops = ops
-        self._now_ms = now_ms
+        self._clocks = clocks
 
     def known(self, header: EndTransactionRequestHeader) -> HalfMessage | None:
         """Return the half message at the header's offsets, if its transaction is in progress."""
@@ -131,7 +131,7 @@ class Ending:
         if half.immune_ms is None:
             return
         immune_ms = max(half.immune_ms, self._settings.transaction_timeout_ms)
-        age_ms = self._now_ms() - half.since_ms
+        age_ms = self._clocks.steady_ms() - half.since_ms
         if age_ms > immune_ms:
             raise CommandError(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -165,7 +165,7 @@ class Ending:
         latency = self.latency_seconds.get(topic)
         if latency is None:
             latency = self.latency_seconds[topic] = Histogram(_LATENCY_BOUNDS_SECONDS)
-        latency.observe(max(0, self._now_ms() - message.born_timestamp_ms) // 1000)
+        latency.observe(max(0, self._clocks.now_ms() - message.born_timestamp_ms) // 1000)
 
 
 def _half_message(

@@ -54,7 +54,7 @@ class HalfMessage:
     physical_offset: int
     size: int  # of the last record
     stored_ms: int  # when the last record was appended
-    since_ms: int  # when the transaction began
+    since_ms: int  # when the transaction began, by the steady clock
     immune_ms: int | None  # the time from then on in which the producer does not want to be checked
     checks: int
     group: str

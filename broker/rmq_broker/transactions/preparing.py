@@ -27,7 +27,7 @@ from ..topics.names import TRANSACTION_HALF_TOPIC
 from .half_messages import HALF_QUEUE_ID, HalfMessage, immune_ms, property_text
 
 if TYPE_CHECKING:
-    from ..clock import ClockMs
+    from ..clock import Clocks
     from ..delivery.inner_message import InnerMessage
     from ..delivery.message_writer import MessageWriter, Written
     from ..settings.transactions import TransactionSettings
@@ -53,12 +53,12 @@ class Preparing:
         settings: TransactionSettings,
         writer: MessageWriter,
         halves: HalfMessages,
-        now_ms: ClockMs,
+        clocks: Clocks,
     ) -> None:
         self._settings = settings
         self._writer = writer
         self._halves = halves
-        self._now_ms = now_ms
+        self._clocks = clocks
 
     def put(self, message: InnerMessage, producer_group: str, unique_key: bytes) -> Written:
         """Store a half message, with its own topic and queue in its properties.
@@ -82,15 +82,14 @@ class Preparing:
             message.sys_flag, MessageSysFlag.TRANSACTION_NOT
         )
         written = self._writer.put(message)
-        now_ms = self._now_ms()
         self._halves.add(
             HalfMessage(
                 written.queue_offset,
                 written.queue_offset,
                 written.physical_offset,
                 written.size_bytes,
-                now_ms,
-                now_ms,
+                self._clocks.now_ms(),
+                self._clocks.steady_ms(),
                 immune_ms(message.properties),
                 0,
                 sys.intern(group or producer_group),

@@ -55,7 +55,7 @@ class Progress:
         """Commit offsets whose messages are flushed now; to be called every `LOOK_SECONDS`."""
         noted = self._noted
         if noted is not None:
-            if noted.log_end > self._store.commit_log.flushed_offset:
+            if noted.log_end > self._store.flushed_offset:
                 return
             self._commit(noted)
         self._noted = self._now()

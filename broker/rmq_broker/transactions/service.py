@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..clock import ClockMs
+from ..clock import Clocks
 from ..persistence.config_file import ConfigFile
 from .check_requests import CheckRequests
 from .checks import Checks
@@ -41,18 +41,19 @@ class TransactionService:
         store: MessageStore,
         writer: MessageWriter,
         store_host: bytes,
-        now_ms: ClockMs,
+        clocks: Clocks,
     ) -> None:
         """`store_host`: this broker's address as records hold it."""
+        now_ms = clocks.now_ms
         self._store = store
         self.halves = HalfMessages()
         self.ops = OpMessages(settings, writer, store, store_host, now_ms)
         self.progress = Progress(offsets, self.halves, self.ops, store)
-        self.preparing = Preparing(settings, writer, self.halves, now_ms)
-        self.ending = Ending(settings, topics, writer, self.halves, self.ops, now_ms)
+        self.preparing = Preparing(settings, writer, self.halves, clocks)
+        self.ending = Ending(settings, topics, writer, self.halves, self.ops, clocks)
         self.check_requests = CheckRequests(producers, settings.broker_name)
         self.checks = Checks(
-            settings, topics, store, writer, self.halves, self.ops, self.check_requests, now_ms
+            settings, topics, store, writer, self.halves, self.ops, self.check_requests, clocks
         )
         self.resumption = Resumption(writer, self.halves, now_ms)
         counts = HalfCounts(self.halves, now_ms)

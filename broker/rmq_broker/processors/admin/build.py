@@ -102,11 +102,14 @@ def _topic_processors(settings: BrokerSettings, services: Services, registrar: R
     async def saved_and_announced() -> None:
         await asyncio.gather(services.topics.file.save(), registrar.announced())
 
+    async def deleted() -> None:
+        await asyncio.gather(saved_and_announced(), services.save_consumption())
+
     return TopicProcessors(
-        topics=TopicAdminProcessor(topics, deletion, settings, saved_and_announced),
+        topics=TopicAdminProcessor(topics, deletion, settings, saved_and_announced, deleted),
         stats=TopicStatsProcessor(topics, store, statistics, settings.broker_name),
         queue_view=QueueViewProcessor(store, services.clients.consumers, services.filters.table),
-        cleaning=CleaningProcessor(services.storage.cleaner, unused),
+        cleaning=CleaningProcessor(services.storage.cleaner, unused, services.save_consumption),
     )
 
 
@@ -116,9 +119,13 @@ def _group_processors(
     topics, groups, offsets = services.topics.table, services.groups.table, services.offsets.table
     consumers, store, statistics = services.clients.consumers, services.storage.store, services.statistics
     broker_name, broker_address = settings.broker_name, str(address)
+
+    async def deleted() -> None:
+        await asyncio.gather(services.groups.file.save(), services.save_consumption())
+
     progress = ConsumeProgress(store, offsets, statistics, broker_name, now_ms)
     return GroupProcessors(
-        groups=GroupAdminProcessor(groups, offsets, statistics, services.groups.file.save),
+        groups=GroupAdminProcessor(groups, offsets, statistics, services.groups.file.save, deleted),
         consume_stats=ConsumeStatsProcessor(progress, topics, groups, offsets, consumers, broker_address),
         connections=ConnectionAdminProcessor(consumers, services.clients.producers, offsets, broker_address),
         offsets=OffsetAdminProcessor(offsets, store.min_offset),

@@ -13,7 +13,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 
-from ..deferred_answers import answer_when_persisted
+from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -36,9 +36,11 @@ class StoreCleaning(Protocol):
 class CleaningProcessor:
     """Starts deletions that otherwise depend on the time and the disk usage."""
 
-    def __init__(self, cleaner: StoreCleaning, unused: UnusedTopics) -> None:
+    def __init__(self, cleaner: StoreCleaning, unused: UnusedTopics, persist: Persist) -> None:
+        """`persist` waits until deleted offsets are persisted."""
         self._cleaner = cleaner
         self._unused = unused
+        self._persist = persist
 
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> Result:
         """306: delete queue entries of deleted messages, and the queues of deleted topics."""
@@ -64,12 +66,14 @@ class CleaningProcessor:
             await self._unused.delete_without_messages()
         except OSError as error:
             raise _failed(error) from error
+        await self._persist()
 
     async def _clean_unused_topics(self) -> None:
         try:
             await self._unused.delete()
         except OSError as error:
             raise _failed(error) from error
+        await self._persist()
 
 
 def _failed(error: OSError) -> CommandError:

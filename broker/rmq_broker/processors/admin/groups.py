@@ -34,7 +34,10 @@ log = logging.getLogger("rmq.broker.processors")
 
 
 class GroupAdminProcessor:
-    """Creates, changes, deletes and shows groups. Changes are answered when they are persisted."""
+    """Creates, changes, deletes and shows groups. Changes are answered when they are persisted.
+
+    `persist` waits for the groups, `persist_deletion` also for the offsets.
+    """
 
     def __init__(
         self,
@@ -42,11 +45,13 @@ class GroupAdminProcessor:
         offsets: ConsumerOffsetTable,
         statistics: BrokerStatistics,
         persist: Persist,
+        persist_deletion: Persist,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._statistics = statistics
         self._persist = persist
+        self._persist_deletion = persist_deletion
 
     def update(self, connection: Connection, request: RemotingCommand) -> Result:
         """200: create or update a group."""
@@ -62,10 +67,12 @@ class GroupAdminProcessor:
         header = DeleteSubscriptionGroupRequestHeader.decode(request.ext_fields)
         log.info("consumer group deleted group=%s peer=%s", header.group_name, connection.peer)
         self._groups.delete(header.group_name)
+        persist = self._persist
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
+            persist = self._persist_deletion
         self._statistics.forget_group(header.group_name)
-        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), persist)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """352: one group's configuration; an unknown group is created if auto-creation is enabled."""

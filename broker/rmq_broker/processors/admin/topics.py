@@ -43,16 +43,23 @@ class TopicAdminProcessor:
     """Creates, changes, deletes and shows topics.
 
     Changes are answered after `persist`, which waits for the disk and the name servers: a client that
-    received the response finds the topic's route.
+    received the response finds the topic's route. Deletions are answered after `persist_deletion`, which also
+    waits for the offsets.
     """
 
     def __init__(
-        self, topics: TopicTable, deletion: TopicDeletion, settings: TopicSettings, persist: Persist
+        self,
+        topics: TopicTable,
+        deletion: TopicDeletion,
+        settings: TopicSettings,
+        persist: Persist,
+        persist_deletion: Persist,
     ) -> None:
         self._topics = topics
         self._deletion = deletion
         self._settings = settings
         self._persist = persist
+        self._persist_deletion = persist_deletion
 
     def create(self, connection: Connection, request: RemotingCommand) -> Result:
         """17: create or update a topic."""
@@ -82,7 +89,7 @@ class TopicAdminProcessor:
             self._deletion.delete_with_retry_topics(topic)
         else:
             self._deletion.delete([topic])
-        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist_deletion)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """351: one topic's configuration."""

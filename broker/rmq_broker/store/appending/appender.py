@@ -72,12 +72,17 @@ class Appender:
         health: WriteHealth,
         clock: Callable[[], float] = time.time,
         request_flush: Callable[[], bool] | None = None,
+        entries_missing: Callable[[int, Exception], None] | None = None,
     ) -> None:
         """`request_flush`: given with synchronous flushing, asks for a flush of the log.
 
         If it returns True, a message's entries are made in `flushed`. If it returns False (no flush follows,
         because the store has not been started), they are made at once.
+
+        `entries_missing` is called if memory runs out after a record was appended, with the record's offset:
+        the queue would give the record's place to the next message.
         """
+        self._entries_missing = entries_missing
         self._log = commit_log
         self._index = index
         self._health = health
@@ -141,20 +146,24 @@ class Appender:
             store_timestamp_ms=now_ms,
             prepared_transaction_offset=prepared_transaction_offset,
         )
-        file.append(record)
-        self.last_timestamp_ms = now_ms
         if unique_key is None:
             unique_key = find_property(properties, b"UNIQ_KEY") or b""
         keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
-        if self._request_flush is None or not self._request_flush():
-            queue.put(physical_offset, size, tags_code, now_ms, messages)
-            self._on_arrival(queue)  # before the index: a held pull does not wait for the index entry
-            self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
-        else:
-            queue.next_offset += messages
-            entry = (physical_offset, size, tags_code, now_ms, messages)
-            enter = partial(self._enter, queue, entry, unique_key, keys)
-            self._enter_later(physical_offset, size, enter)
+        file.append(record)
+        self.last_timestamp_ms = now_ms
+        try:
+            if self._request_flush is None or not self._request_flush():
+                queue.put(physical_offset, size, tags_code, now_ms, messages)
+                self._on_arrival(queue)  # before the index: a held pull does not wait for the index entry
+                self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
+            else:
+                queue.next_offset += messages
+                entry = (physical_offset, size, tags_code, now_ms, messages)
+                enter = partial(self._enter, queue, entry, unique_key, keys)
+                self._enter_later(physical_offset, size, enter)
+        except MemoryError as error:
+            self._ran_out_of_memory(physical_offset, error)
+            raise
         return _new_tuple(Placed, (physical_offset, queue_offset, size))
 
     # --- several ---
@@ -196,12 +205,16 @@ class Appender:
         file.append(packed.records)
         self.last_timestamp_ms = now_ms
         keyed = messages if has_keys or not unique_key else None
-        if self._request_flush is None or not self._request_flush():
-            self._enter_batch(queue, packed, unique_key, keyed, now_ms)
-        else:
-            queue.next_offset += count
-            enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
-            self._enter_later(file.start + begin, total, enter)
+        try:
+            if self._request_flush is None or not self._request_flush():
+                self._enter_batch(queue, packed, unique_key, keyed, now_ms)
+            else:
+                queue.next_offset += count
+                enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
+                self._enter_later(file.start + begin, total, enter)
+        except MemoryError as error:
+            self._ran_out_of_memory(file.start + begin, error)
+            raise
         return PlacedBatch(packed.offsets, packed.sizes, total, first_queue_offset)
 
     def _enter(
@@ -293,7 +306,12 @@ class Appender:
         """Make the entries of messages before `offset`, up to which the log is on disk."""
         unflushed = self._unflushed
         while unflushed and unflushed[0].end <= offset:
-            unflushed.popleft().enter()
+            flushed = unflushed.popleft()
+            try:
+                flushed.enter()
+            except MemoryError as error:
+                self._ran_out_of_memory(flushed.begin, error)
+                return  # a start makes the entries of this message and of those behind it
 
     def _enter_later(self, begin: int, size: int, enter: Callable[[], None]) -> None:
         self._unflushed.append(_Unflushed(begin + size, begin, enter))
@@ -304,6 +322,10 @@ class Appender:
         return self._unflushed[0].begin if self._unflushed else self._log.max_offset
 
     # --- errors ---
+
+    def _ran_out_of_memory(self, physical_offset: int, error: MemoryError) -> None:
+        if self._entries_missing is not None:
+            self._entries_missing(physical_offset, error)
 
     def _too_large(self, what: str, size: int) -> str:
         return (
@@ -316,7 +338,9 @@ class Appender:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreUnavailable(f"no room for the message on the disk of {self._log.folder}: {error}")
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            return StoreUnavailable(f"too many files are open; raise ulimit -n: {error}")
+            return StoreUnavailable(
+                f"too many files are open; raise LimitNOFILE (systemd) or ulimit -n: {error}"
+            )
         return StoreUnavailable(f"no file for the message can be made in {self._log.folder}: {error}")
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +22,10 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 
 from rmq_remoting.daemon.atomic_file import sync_folder
 
+from ...clock import Clocks
 from ..settings import CleaningSettings
 from .disk_space import DiskLevel, DiskSpace
+from .file_ages import FileAges
 
 log = logging.getLogger("rmq.store.cleaning")
 
@@ -105,7 +106,7 @@ class Cleaner:
         indexes: Sequence[LogReferrer],
         disk: DiskSpace,
         settings: CleaningSettings,
-        clock: Callable[[], float] = time.time,
+        clocks: Clocks,
     ) -> None:
         """`queues` is iterated over in each round: it may grow and shrink."""
         self._log = commit_log
@@ -113,12 +114,14 @@ class Cleaner:
         self._indexes = indexes
         self._disk = disk
         self._settings = settings
-        self._clock = clock
+        self._clocks = clocks
+        self._ages = FileAges(clocks)
         self._in_log = asyncio.Lock()
         self._behind_log = asyncio.Lock()
         self._wake = asyncio.Event()
         self._round_done = asyncio.Event()
         self._stopping = False
+        # Times by the steady clock.
         self._requested_until_ms = -1
         self._next_round_ms = 0
         self._log_again_ms = 0  # after a failure: when to try again
@@ -166,7 +169,7 @@ class Cleaner:
             "deletion of expired files requested file_reserved_hours=%d", self._settings.file_reserved_hours
         )
         rounds_ms = _REQUESTED_ROUNDS * self._settings.clean_resource_interval_ms
-        self._requested_until_ms = self._now_ms() + rounds_ms
+        self._requested_until_ms = self._clocks.steady_ms() + rounds_ms
         self._next_round_ms = self._log_again_ms = 0
         self._wake.set()
 
@@ -185,12 +188,13 @@ class Cleaner:
                 return
             before = self._disk.level
             level = await _in_thread(self._disk.check)
-            now_ms = self._now_ms()
+            self._ages.look()
+            now_ms = self._clocks.steady_ms()
             became_urgent = level >= DiskLevel.FORCE and level > before
             if now_ms < self._next_round_ms and not became_urgent:
                 return
             self._next_round_ms = now_ms + self._settings.clean_resource_interval_ms
-            self.statistics.last_round_ms = now_ms
+            self.statistics.last_round_ms = self._clocks.now_ms()
             deleted = await self._clean_log(level)
             if self._is_requested and deleted == self._settings.delete_file_batch_max:
                 self._next_round_ms = 0  # more files may be due, and their deletion was requested
@@ -205,7 +209,7 @@ class Cleaner:
 
     @property
     def _is_requested(self) -> bool:
-        return self._now_ms() <= self._requested_until_ms
+        return self._clocks.steady_ms() <= self._requested_until_ms
 
     @property
     def _is_needed_now(self) -> bool:
@@ -213,13 +217,13 @@ class Cleaner:
 
     def _pause_seconds(self) -> float:
         regular = _CHECK_FULL_SECONDS if self._disk.level is DiskLevel.REFUSE else _CHECK_SECONDS
-        return min(regular, max(0.0, (self._next_round_ms - self._now_ms()) / 1000))
+        return min(regular, max(0.0, (self._next_round_ms - self._clocks.steady_ms()) / 1000))
 
     # --- the log ---
 
     async def _clean_log(self, level: DiskLevel) -> int:
         """Delete at most `deleteFileBatchMax` log files; return how many."""
-        if self._now_ms() < self._log_again_ms:
+        if self._clocks.steady_ms() < self._log_again_ms:
             return 0
         for deleted in range(self._settings.delete_file_batch_max):
             path = self._log.oldest_file
@@ -249,10 +253,10 @@ class Cleaner:
         except OSError as error:
             self._log_failed(error)
             return False
-        return self._now_ms() >= modified_ms + settings.file_reserved_hours * _HOUR_MS
+        return self._ages.age_ms(modified_ms) >= settings.file_reserved_hours * _HOUR_MS
 
     def _is_the_hour(self) -> bool:
-        return datetime.fromtimestamp(self._clock()).hour in self._settings.delete_hours
+        return datetime.fromtimestamp(self._clocks.now_seconds()).hour in self._settings.delete_hours
 
     async def _delete_log_file(self, path: Path) -> bool:
         """Delete the first file of the log; False if that failed.
@@ -273,7 +277,7 @@ class Cleaner:
         return True
 
     def _log_failed(self, error: OSError) -> None:
-        self._log_again_ms = self._now_ms() + self._settings.redelete_hanged_file_interval_ms
+        self._log_again_ms = self._clocks.steady_ms() + self._settings.redelete_hanged_file_interval_ms
         self._failed(error)
 
     def _warn_if_stuck(self, level: DiskLevel) -> None:
@@ -285,7 +289,7 @@ class Cleaner:
 
     async def _clean_behind_log(self) -> None:
         log_begin = self._log.min_offset
-        if log_begin <= self.cleaned_to or self._now_ms() < self._behind_again_ms:
+        if log_begin <= self.cleaned_to or self._clocks.steady_ms() < self._behind_again_ms:
             return
         statistics = self.statistics
         failures = statistics.failures
@@ -299,7 +303,7 @@ class Cleaner:
             self._indexes, lambda index: index.delete_before(log_begin)
         )
         if statistics.failures > failures:
-            self._behind_again_ms = self._now_ms() + self._settings.redelete_hanged_file_interval_ms
+            self._behind_again_ms = self._clocks.steady_ms() + self._settings.redelete_hanged_file_interval_ms
         elif not self._stopping:
             self.cleaned_to = log_begin
 
@@ -337,9 +341,6 @@ class Cleaner:
         self.statistics.failures += 1
         seconds = self._settings.redelete_hanged_file_interval_ms / 1000
         log.error("deletion failed cause=%s; tried again in %.0f s", error, seconds)
-
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
 
 
 async def _in_thread(

@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import advice_for, is_shortage
+
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import PAGE_BYTES
 from ..queues.consume_queues import ConsumeQueues
@@ -108,8 +110,10 @@ class Flusher:
             await asyncio.sleep(tick_ms / 1000)
             try:
                 await loop.run_in_executor(self._executor, self._tick, self._position())
-            except Exception:
-                return  # logged already, and kept in `failure`
+            except Exception as error:
+                if self.failure is not None:
+                    return  # logged already
+                self.flush_log.postpone(error)
 
     def flush(self) -> None:
         """Flush everything now; blocks. Raises OSError, also after an earlier failure."""
@@ -135,7 +139,7 @@ class Flusher:
             try:
                 flush(position)
             except Exception as error:
-                if self.failure is None:
+                if self.failure is None and not is_shortage(error):
                     self.flush_log.fail(error)
                 raise
 
@@ -198,7 +202,7 @@ class Flusher:
         self._queues_pass_seconds = self._queues_flushed_at - began
         checkpoint = self._checkpoint
         checkpoint.queue_timestamp_ms = position.timestamp_ms
-        checkpoint.index_timestamp_ms = self._index_timestamp_ms() or checkpoint.index_timestamp_ms
+        checkpoint.index_timestamp_ms = self._index_timestamp_ms()
         path = self._checkpoint_path
         if checkpoint != self._saved and self._has_saved(path, lambda: checkpoint.save(path)):
             self._saved = replace(checkpoint)
@@ -208,8 +212,9 @@ class Flusher:
     def _block(self, error: OSError) -> None:
         if self._blocked is None:
             log.error(
-                "queue entries not written cause=%s; kept in memory and tried again, messages are refused",
+                "queue entries not written cause=%s; kept in memory and tried again, messages are refused%s",
                 error,
+                advice_for(error),
             )
         self._blocked = error
         self._health.refuse(_QUEUES, f"no queue entries can be written: {error}")

@@ -16,9 +16,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import is_shortage
+
+from .log_flush import LogFlush
+
 log = logging.getLogger("rmq.store.flush")
 
 _CLOSE_SECONDS: Final = 10.0
+# The pause after a flush for which memory or descriptors were short.
+_RETRY_SECONDS: Final = 0.1
 
 
 class Durability(Enum):
@@ -56,7 +62,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        flush: Callable[[], int],
+        flush: LogFlush,
         *,
         timeout_ms: Callable[[], int],
         on_flushed: Callable[[int], None],
@@ -211,8 +217,14 @@ class GroupCommit:
             is_last = not self.is_running
             try:
                 is_sent = self._send(self._flushed, self._flush())
-            except Exception:  # the flush has logged the error, and messages are refused from now on
-                is_sent = self._send(self._failed)
+            except Exception as error:
+                if is_shortage(error):
+                    self._flush.postpone(error)
+                    time.sleep(_RETRY_SECONDS)
+                    self._wake.release()
+                    is_sent = True
+                else:  # the flush has logged the error, and messages are refused from now on
+                    is_sent = self._send(self._failed)
             if is_last or not is_sent:
                 return
 

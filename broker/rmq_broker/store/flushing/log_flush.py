@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from threading import Lock
 
+from rmq_remoting.daemon.file_errors import advice_for, is_shortage
+
 from ..log.commit_log import CommitLog
 from ..write_health import WriteHealth
 
@@ -23,6 +25,7 @@ class LogFlush:
         self._health = health
         self._lock = Lock()
         self._closed = False
+        self._is_postponed = False
         self.failure: Exception | None = None
 
     def __call__(self) -> int:
@@ -32,10 +35,19 @@ class LogFlush:
                 return 0
             self.check()
             try:
-                return self._log.flush()
+                end = self._log.flush()
             except Exception as error:
-                self.fail(error)
+                if not is_shortage(error):
+                    self.fail(error)
                 raise
+            self._is_postponed = False
+            return end
+
+    def postpone(self, error: Exception) -> None:
+        """Log, once, that a flush was not possible for lack of memory or descriptors; it is tried again."""
+        if not self._is_postponed:
+            self._is_postponed = True
+            log.error("flush not possible cause=%r; tried again and again%s", error, advice_for(error))
 
     def check(self) -> None:
         """Raise OSError after a failure."""
@@ -47,6 +59,17 @@ class LogFlush:
         self.failure = error
         self._health.refuse("flush", f"flushing to the disk failed: {error}")
         log.exception("flush failed cause=%s; messages are refused until the broker is restarted", error)
+
+    def entries_missing(self, physical_offset: int, error: Exception) -> None:
+        """Flush no more and refuse messages: a record has no entries, which only a start can rebuild."""
+        self.failure = error
+        self._health.refuse("flush", "memory ran out while a message was stored; restart the broker")
+        log.critical(
+            "queue entry not made physical_offset=%d cause=%r; messages are refused until the broker is "
+            "restarted, which rebuilds it",
+            physical_offset,
+            error,
+        )
 
     def close(self) -> None:
         """Flush no more; when this returns, no flush is running."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import naming_file
+
 from .index_reading import (
     ENTRY,
     ENTRY_BYTES,
@@ -54,7 +56,7 @@ class IndexFile(IndexFileReader):
     crash are taken back by `cut`.
     """
 
-    __slots__ = ("_map", "_seconds", "_words", "is_flushed", "is_writable", "reserved")
+    __slots__ = ("_map", "_seconds", "_stored_ms", "_words", "is_flushed", "is_writable", "reserved")
 
     _map: mmap.mmap
     _words: memoryview
@@ -66,6 +68,7 @@ class IndexFile(IndexFileReader):
         self.is_writable = False  # mapped, with disk space behind the slots
         self.reserved = 0  # entries with smaller numbers can be written
         self._seconds = 0
+        self._stored_ms = -1  # the store time of the last entry
 
     @classmethod
     def create(cls, path: Path, slot_count: int, capacity: int) -> IndexFile:
@@ -89,7 +92,8 @@ class IndexFile(IndexFileReader):
         """Reserve disk space for the slots, and map the file. Raises OSError; blocks."""
         if self.is_writable:
             return
-        os.posix_fallocate(self.descriptor, 0, self.entries_at)
+        with naming_file(self.descriptor):
+            os.posix_fallocate(self.descriptor, 0, self.entries_at)
         self._map = mmap.mmap(self.descriptor, self.size)
         self._words = memoryview(self._map).cast("I")
         self.is_writable = True
@@ -100,9 +104,9 @@ class IndexFile(IndexFileReader):
         """Reserve disk space for more entries. Raises OSError."""
         first = max(self.reserved, 1)
         until = min(self.capacity, max(self.reserved, self.count) + ENTRY_STEP)
-        os.posix_fallocate(
-            self.descriptor, self.entries_at + first * ENTRY_BYTES, (until - first) * ENTRY_BYTES
-        )
+        begin, end = self.entries_at + first * ENTRY_BYTES, self.entries_at + until * ENTRY_BYTES
+        with naming_file(self.descriptor):
+            os.posix_fallocate(self.descriptor, begin, end - begin)
         self.reserved = until
 
     def follow(self, before: IndexFile) -> None:
@@ -117,7 +121,7 @@ class IndexFile(IndexFileReader):
         self.extend()
         self.begin_offset = self.end_offset = physical_offset
         self.begin_timestamp_ms = self.end_timestamp_ms = store_timestamp_ms
-        self._seconds = 0
+        self._seconds, self._stored_ms = 0, store_timestamp_ms
         self.is_flushed = False
         self.write_header()
 
@@ -128,8 +132,8 @@ class IndexFile(IndexFileReader):
             return False
         mapped, words = self._map, self._words
         position = self.entries_at + number * ENTRY_BYTES
-        if store_timestamp_ms != self.end_timestamp_ms:
-            self._set_end_timestamp(store_timestamp_ms)
+        if store_timestamp_ms != self._stored_ms:
+            self._set_time(store_timestamp_ms)
         _pack_entry_into(mapped, position, key_hash, physical_offset, self._seconds)
         slot = _HEADER_WORDS + key_hash % self.slot_count
         if previous := words[slot]:
@@ -162,8 +166,8 @@ class IndexFile(IndexFileReader):
     def _put_block(self, key_hash: int, places: bytes, store_timestamp_ms: int) -> None:
         mapped = self._map
         number, length = self.count, len(places) // PLACE_BYTES
-        if store_timestamp_ms != self.end_timestamp_ms:
-            self._set_end_timestamp(store_timestamp_ms)
+        if store_timestamp_ms != self._stored_ms:
+            self._set_time(store_timestamp_ms)
         slot_at = HEADER_BYTES + key_hash % self.slot_count * SLOT_BYTES
         (previous,) = _INT.unpack_from(mapped, slot_at)
         first, last = offset_of(places, 0), offset_of(places, len(places) - PLACE_BYTES)
@@ -191,8 +195,10 @@ class IndexFile(IndexFileReader):
         if number % _HEADER_EVERY + length > _HEADER_EVERY:
             self.write_header()
 
-    def _set_end_timestamp(self, store_timestamp_ms: int) -> None:
-        self.end_timestamp_ms = store_timestamp_ms
+    def _set_time(self, store_timestamp_ms: int) -> None:
+        """Note the time of the next entry; the file ends with the latest one, also after a step back."""
+        self._stored_ms = store_timestamp_ms
+        self.end_timestamp_ms = max(self.end_timestamp_ms, store_timestamp_ms)
         seconds = (store_timestamp_ms - self.begin_timestamp_ms) // 1000
         self._seconds = min(max(seconds, 0), _MAX_SECONDS)
 
@@ -242,6 +248,7 @@ class IndexFile(IndexFileReader):
             # Entries hold seconds only.
             latest_ms = self.begin_timestamp_ms + self._seconds * 1000 + 999
             self.end_timestamp_ms = min(self.end_timestamp_ms, latest_ms)
+        self._stored_ms = -1
         self.is_flushed = False
         self.write_header()
 
@@ -249,10 +256,11 @@ class IndexFile(IndexFileReader):
         """Flush the file, while no thread writes to it; blocks. Raises OSError."""
         if self.is_flushed:
             return
-        if self.is_writable:
-            self.write_header()
-            self._map.flush()
-        os.fsync(self.descriptor)
+        with naming_file(self.descriptor):
+            if self.is_writable:
+                self.write_header()
+                self._map.flush()
+            os.fsync(self.descriptor)
         self.is_flushed = True
 
     def seal(self) -> None:

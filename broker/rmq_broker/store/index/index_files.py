@@ -5,6 +5,7 @@ Apache RocketMQ 5.3.3, IndexService.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,21 +60,28 @@ class IndexFiles:
     def load(self, *, flushed_ms: int | None = None, drop_newer: bool = False) -> None:
         """Open the existing files. Raises OSError; blocks.
 
-        `flushed_ms`, after an unclean stop: full files that end at this time or earlier are on disk. With
-        `drop_newer`, after a crash of the machine, the others are removed. A damaged file is removed, too,
-        and all files after it: they are rebuilt from the log, in its order.
+        `flushed_ms`, after an unclean stop: full files are on disk up to the first that ends at this time.
+        With `drop_newer`, after a crash of the machine, the others are removed. A file that is damaged, or
+        that the disk cannot read, is removed, too, and all files after it: they are rebuilt from the log, in
+        its order.
         """
         (self._folder / _SPARE_NAME).unlink(missing_ok=True)
-        paths = self._paths()
+        paths, may_be_flushed = self._paths(), True
         for index, path in enumerate(paths):
             reason = ""
             try:
                 file = IndexFile(path, self._slot_count, self._capacity)
                 if flushed_ms is not None:
-                    file.is_flushed = file.is_full and file.end_timestamp_ms <= flushed_ms
+                    file.is_flushed = may_be_flushed and file.is_full and file.end_timestamp_ms <= flushed_ms
+                    # Later files may end earlier, because the clock was set back.
+                    may_be_flushed = file.is_flushed and file.end_timestamp_ms != flushed_ms
                 if drop_newer and not file.is_flushed:
                     reason = "not all of it may have been on the disk when the machine stopped"
             except StoreDamaged as error:
+                reason = str(error)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
                 reason = str(error)
             if reason:
                 self._remove(paths[index:], reason)
@@ -93,8 +101,14 @@ class IndexFiles:
     def _remove(self, paths: Sequence[Path], reason: str) -> None:
         names = ", ".join(path.name for path in paths)
         log.warning("index files removed files=%s cause=%s; rebuilt from the log", names, reason)
-        for path in paths:
+        # The last file first: a crash in between leaves no gap, which the next start would not notice.
+        for path in reversed(paths):
             path.unlink(missing_ok=True)
+
+    def flush_names(self) -> None:
+        """Make the removal of files survive a power cut. Raises OSError; blocks."""
+        if self._folder.is_dir():
+            sync_folder(self._folder)
 
     def drop_from(self, name: str, reason: str) -> None:
         """Remove the file of this name and all later ones. Raises OSError."""
@@ -322,7 +336,8 @@ class IndexFiles:
         for file in reversed(files):
             if file.overlaps(begin_ms, end_ms):
                 file.look_up(key_hash, begin_ms, end_ms, limit, found)
-            if file.begin_timestamp_ms < begin_ms or len(found) >= limit:
+            # A file that begins earlier is no reason to end: the clock may have been set back.
+            if len(found) >= limit:
                 break
         if not files:
             return KeyQueryResult(found, 0, 0)

@@ -15,6 +15,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import read_at
+
 from ..errors import StoreDamaged
 
 HEADER_BYTES: Final = 40
@@ -71,7 +73,7 @@ class IndexFileReader:
             os.close(descriptor)
 
     def _read_header(self) -> None:
-        header = HEADER.unpack(os.pread(self.descriptor, HEADER_BYTES, 0))
+        header = HEADER.unpack(read_at(self.descriptor, HEADER_BYTES, 0))
         self.begin_timestamp_ms, self.end_timestamp_ms = header[0], header[1]
         self.begin_offset, self.end_offset = header[2], header[3]
         self.slots_used, self.count = header[4], header[5]
@@ -114,12 +116,12 @@ class IndexFileReader:
 
     def entry_bytes(self, number: int) -> bytes:
         """Return an entry as it is in the file."""
-        return os.pread(self.descriptor, ENTRY_BYTES, self.entries_at + number * ENTRY_BYTES)
+        return read_at(self.descriptor, ENTRY_BYTES, self.entries_at + number * ENTRY_BYTES)
 
     def slot(self, slot: int) -> int:
         """Return the number of the newest entry of a slot's chain; 0 if there is none."""
         at = HEADER_BYTES + slot * SLOT_BYTES
-        return int(_INT.unpack(os.pread(self.descriptor, SLOT_BYTES, at))[0])
+        return int(_INT.unpack(read_at(self.descriptor, SLOT_BYTES, at))[0])
 
     # --- looking up ---
 
@@ -144,9 +146,17 @@ class IndexFileReader:
             stored_ms = self.begin_timestamp_ms + seconds * 1000
             if entry_hash == key_hash and begin_ms <= stored_ms <= end_ms:
                 found.append(offset)
-            if stored_ms < begin_ms or previous >= number:
+            if previous >= number or (stored_ms < begin_ms and self._is_ordered()):
                 return
             number = previous
+
+    def _is_ordered(self) -> bool:
+        """Whether the last entry is the latest one, so that entries before an early one are earlier still.
+
+        False as long as the clock, after it was set back, has not reached the latest entry's time again.
+        """
+        seconds = self.entry(self.count - 1)[2]
+        return self.begin_timestamp_ms + seconds * 1000 + 999 >= self.end_timestamp_ms
 
 
 def index_file_bytes(slot_count: int, capacity: int) -> int:

@@ -120,6 +120,8 @@ class MessageIndex:
         if missing is not None:
             self._files.drop_from(missing, f"{missing} is missing or lacks entries")
             complete_to = 0
+        if not after_clean_stop or missing is not None:
+            self._files.flush_names()  # before the progress file says that the files are gone
         # The last message before a lost file may lack entries.
         if after_clean_stop and missing is None:
             self._resume(complete_to)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.daemon.file_errors import read_file
 
 from .index_file import IndexFile
 
@@ -31,12 +32,12 @@ class IndexProgressFile:
     def load(self) -> None:
         """Read the file; an unreadable file counts as missing."""
         try:
-            content = json.loads(self._path.read_bytes())
+            content = json.loads(read_file(self._path))
             files = [(str(name), int(end)) for name, end in content["files"]]
             complete_to = int(content["complete_to"])
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("unreadable file ignored path=%s cause=%r", self._path, error)
             return
         self._files, self.complete_to = files, complete_to

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Final
+
+from rmq_remoting.daemon.file_errors import read_at
 
 from ..errors import StoreDamaged
 from .mapped_file import MappedFile, file_at, file_name, open_files
@@ -117,12 +118,15 @@ class CommitLog:
     # --- bytes, for replication ---
 
     def get_data(self, offset: int, max_bytes: int) -> bytes | None:
-        """Return bytes from `offset` on, at most to the end of their file; None if there are none."""
+        """Return bytes from `offset` on, at most to the end of their file; None if there are none.
+
+        Raises OSError; blocks.
+        """
         file = self.file_of(offset)
         if file is None or offset - file.start >= file.wrote:
             return None
         position = offset - file.start
-        return file.map[position : min(file.wrote, position + max_bytes)]
+        return read_at(file.descriptor, min(file.wrote - position, max_bytes), position)
 
     def append_data(self, offset: int, records: bytes) -> None:
         """Append complete records of another log that begin at `offset`, where this log has to end.
@@ -156,14 +160,17 @@ class CommitLog:
         return file_at(self.files, offset)
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """Return the bytes of one record, or of adjacent records of one file; None if they do not exist."""
+        """Return the bytes of one record, or of adjacent records of one file; None if they do not exist.
+
+        Raises OSError; blocks.
+        """
         file = self.file_of(offset)
         if file is None:
             return None
         position = offset - file.start
         if position + size > file.wrote:
             return None
-        return file.map[position : position + size]
+        return read_at(file.descriptor, size, position)
 
     def store_timestamp(self, offset: int) -> int:
         """Return a record's store time in ms; -1 if none begins at `offset`. Raises OSError; blocks."""
@@ -174,14 +181,29 @@ class CommitLog:
         if file.descriptor < 0 or position + MIN_RECORD_BYTES > file.wrote:
             return -1
         # Not through the mapping: a page that is not in memory would block all threads.
-        return store_timestamp_at(os.pread(file.descriptor, MIN_RECORD_BYTES, position), 0)
+        return store_timestamp_at(read_at(file.descriptor, MIN_RECORD_BYTES, position), 0)
 
     def record_at(self, offset: int) -> RecordSummary | None:
-        """Return the valid record that begins at `offset`, with its CRC checked; None if there is none."""
+        """Return the valid record that begins at `offset`, with its CRC checked; None if there is none.
+
+        Raises OSError; blocks.
+        """
+        return parse_record(self.raw_record(offset), 0, offset)
+
+    def raw_record(self, offset: int) -> bytes:
+        """Return the bytes of the record that begins at `offset`, valid or not; none if there cannot be one.
+
+        Raises OSError; blocks.
+        """
         file = self.file_of(offset)
-        if file is None:
-            return None
-        return parse_record(file.map, offset - file.start, file.start)
+        if file is None or file.descriptor < 0:
+            return b""
+        # Not through the mapping: a page that the disk cannot read would kill the process.
+        position = offset - file.start
+        size = int.from_bytes(read_at(file.descriptor, 4, position), "big")
+        if size < MIN_RECORD_BYTES or position + size > file.wrote:
+            return b""
+        return read_at(file.descriptor, size, position)
 
     def cut(self, offset: int) -> None:
         """Make `offset` the end: remove later files, and clear the rest of its file."""

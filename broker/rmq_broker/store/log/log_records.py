@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import read_at
+
 from .commit_log import CommitLog
-from .record import MIN_RECORD_BYTES, RecordSummary, parse_record
+from .record import RecordSummary, parse_record
 from .record_walk import ScanEnd, next_record, walk_records
 
 log = logging.getLogger("rmq.store")
@@ -64,14 +65,9 @@ class LogRecords:
 
         Raises OSError; blocks.
         """
-        file = self._log.file_of(offset)
-        if file is None or file.descriptor < 0 or not 0 <= offset < self.max_offset:
+        if not 0 <= offset < self.max_offset:
             return None
-        position = offset - file.start
-        size = int.from_bytes(os.pread(file.descriptor, 4, position), "big")
-        if size < MIN_RECORD_BYTES or position + size > file.wrote:
-            return None
-        data = os.pread(file.descriptor, size, position)
+        data = self._log.raw_record(offset)
         return None if parse_record(data, 0, offset) is None else data
 
     def warm(self, offset: int, size: int) -> None:
@@ -79,6 +75,6 @@ class LogRecords:
         end = offset + size
         while offset < end and (file := self._log.file_of(offset)) is not None:
             part = min(end - offset, file.start + file.size - offset, _READ_BYTES)
-            if file.descriptor < 0 or not os.pread(file.descriptor, part, offset - file.start):
+            if file.descriptor < 0 or not read_at(file.descriptor, part, offset - file.start):
                 return
             offset += part

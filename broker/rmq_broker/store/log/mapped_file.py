@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Final
 
 from rmq_remoting.daemon.atomic_file import sync_folder
+from rmq_remoting.daemon.file_errors import naming_file
 
 from ..errors import StoreDamaged
 
@@ -65,7 +66,8 @@ class MappedFile:
                 os.ftruncate(descriptor, size)
             self.map = mmap.mmap(descriptor, size)
         except BaseException:
-            os.close(descriptor)
+            # Once: `__del__` must not close the file or connection that gets the number meanwhile.
+            self._close_descriptor()
             raise
         self._is_new = found == 0
 
@@ -88,7 +90,8 @@ class MappedFile:
                 return
             step = min(self.step_bytes, max(self.reserved, _FIRST_STEP_BYTES))
             target = min(self.size, max(until, self.reserved + step))
-            os.posix_fallocate(self.descriptor, self.reserved, target - self.reserved)
+            with naming_file(self.descriptor):
+                os.posix_fallocate(self.descriptor, self.reserved, target - self.reserved)
             self.reserved = target
 
     def touch(self, until: int) -> None:
@@ -100,7 +103,7 @@ class MappedFile:
         """
         until = min(until, self.size)
         while self.reserved < until:
-            with self._reserving:
+            with self._reserving, naming_file(self.descriptor):
                 begin = self.reserved
                 part = min(len(_ZEROS), until - begin)
                 if part > 0:
@@ -111,7 +114,8 @@ class MappedFile:
         wrote = self.wrote
         if wrote > self.flushed:
             begin = self.flushed - self.flushed % PAGE_BYTES
-            self.map.flush(begin, min(self.size, wrote) - begin)
+            with naming_file(self.descriptor):
+                self.map.flush(begin, min(self.size, wrote) - begin)
             if self._is_new:
                 _sync_folders(self.path)
                 self._is_new = False
@@ -120,7 +124,8 @@ class MappedFile:
 
     def sync_name(self) -> None:
         """Make the file's name and size survive a power cut. Raises OSError; blocks."""
-        os.fsync(self.descriptor)
+        with naming_file(self.descriptor):
+            os.fsync(self.descriptor)
         _sync_folders(self.path)
         self._is_new = False
 
@@ -132,8 +137,9 @@ class MappedFile:
     def cut(self, position: int) -> None:
         """Remove all bytes from `position` on: zeros are read there afterwards."""
         # The mapping stays valid: the pages beyond the end are dropped, and later contain zeros.
-        os.ftruncate(self.descriptor, position)
-        os.ftruncate(self.descriptor, self.size)
+        with naming_file(self.descriptor):
+            os.ftruncate(self.descriptor, position)
+            os.ftruncate(self.descriptor, self.size)
         self.wrote = position
         self.flushed = min(self.flushed, position)
         self.reserved = min(self.reserved, position)

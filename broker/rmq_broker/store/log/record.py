@@ -226,9 +226,9 @@ _MAX_BYTES_BEHIND_BODY: Final = 2 + 0xFFFF + 2 + 0xFFFF
 
 
 def parse_record(
-    data: mmap | bytes, position: int, file_start: int, *, check_crc: bool = True
+    data: mmap | bytes, position: int, file_start: int, *, check_crc: bool = True, limit: int | None = None
 ) -> RecordSummary | None:
-    """Return the record that begins at `position`; None if there is no valid one.
+    """Return the record that begins at `position`; None if there is no valid one before `limit`.
 
     A record is valid if
 
@@ -238,7 +238,8 @@ def parse_record(
     - its body has the CRC that it names, and so has the whole record, if it names one. With `check_crc`
       off, neither is compared.
     """
-    limit = len(data)
+    if limit is None:
+        limit = len(data)
     if position < 0 or position + MIN_RECORD_BYTES > limit:
         return None
     unpack_head, head_bytes = _SUMMARY_UNPACKERS[

@@ -25,20 +25,27 @@ class ScanEnd:
 
 
 def walk_records(
-    data: mmap, position: int, file_start: int, end: ScanEnd, *, check_crc: bool = True
+    data: mmap,
+    position: int,
+    file_start: int,
+    end: ScanEnd,
+    *,
+    check_crc: bool = True,
+    limit: int | None = None,
 ) -> Iterator[RecordSummary]:
-    """Iterate over the valid records of one file from `position` on.
+    """Iterate over the valid records of one file from `position` on, before `limit`.
 
     `end.position` is kept at the end of the last record; when the iteration is over, `end.is_full` tells
     whether the file's closing blank follows.
     """
-    limit = len(data)
+    if limit is None:
+        limit = len(data)
     end.position = position
     while position + BLANK_BYTES <= limit:
-        record = parse_record(data, position, file_start, check_crc=check_crc)
+        record = parse_record(data, position, file_start, check_crc=check_crc, limit=limit)
         if record is None:
             size, magic = _unpack_blank(data, position)
-            end.is_full = magic == MAGIC_BLANK and size == limit - position
+            end.is_full = magic == MAGIC_BLANK and size == len(data) - position
             return
         position += record.size
         end.position = position

@@ -16,8 +16,6 @@ from .entry_files import EntryFiles
 from .extension import ConsumeQueueExt, is_ext_address
 from .queue_resources import QueueResources
 
-__all__ = ["PLACEHOLDER_SIZE", "QUEUE_ENTRY", "QUEUE_ENTRY_BYTES", "ConsumeQueue", "Entry"]
-
 Entry = tuple[int, int, int]
 
 QUEUE_ENTRY: Final = Struct(">qiq")

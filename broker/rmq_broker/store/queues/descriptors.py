@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
 from typing import Final
+
+from rmq_remoting.daemon.file_errors import is_shortage, name_file, naming_file, read_at
 
 DEFAULT_DESCRIPTORS: Final = 1000
 
@@ -26,11 +29,12 @@ class OpenFile:
 
     def read(self, position: int, length: int) -> bytes:
         """Return bytes of the file. Raises OSError; blocks."""
-        return os.pread(self.number, length, position)
+        return read_at(self.number, length, position)
 
     def flush(self, *, metadata: bool = False) -> None:
         """Wait until the content is on disk; a folder needs `metadata`. Raises OSError; blocks."""
-        (os.fsync if metadata else os.fdatasync)(self.number)
+        with naming_file(self.number):
+            (os.fsync if metadata else os.fdatasync)(self.number)
 
     def __del__(self) -> None:
         if self.number >= 0:
@@ -45,7 +49,9 @@ class Descriptors:
     """
 
     def __init__(self, limit: int = DEFAULT_DESCRIPTORS) -> None:
-        self._limit = limit
+        """`limit`: the most files, and a quarter of those that the process may open."""
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._limit = limit if most == resource.RLIM_INFINITY else min(limit, max(1, most // 4))
         self._lock = Lock()
         self._open: OrderedDict[FileKey, OpenFile] = OrderedDict()
 
@@ -64,7 +70,7 @@ class Descriptors:
         """Return the file, opened if need be. Raises OSError, FileNotFoundError if it has been removed."""
         file = self.get(key)
         if file is None:
-            file = OpenFile(path)
+            file = self._open_file(path)
             evicted = None  # closed outside of the lock
             with self._lock:
                 self._open[key] = file
@@ -72,6 +78,15 @@ class Descriptors:
                     evicted = self._open.popitem(last=False)
             del evicted
         return file
+
+    def _open_file(self, path: Path | str) -> OpenFile:
+        try:
+            return OpenFile(path)
+        except OSError as error:
+            if not is_shortage(error) or not self._open:
+                raise
+            self.close()
+            return OpenFile(path)
 
     def discard(self, key: FileKey) -> None:
         """Close a file that has been removed: its disk space is freed when it is closed."""
@@ -105,6 +120,7 @@ def read_without_waiting(file: OpenFile, position: int, length: int) -> bytes | 
     except OSError as error:
         if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise NotImplementedError("no RWF_NOWAIT on this file system") from error
+        name_file(error, file.number)
         raise
     return bytes(buffer) if got == length else None
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import naming_file
+
 from ..errors import StoreDamaged
 from ..log.mapped_file import PAGE_BYTES, file_name
 from .descriptors import OpenFile
@@ -109,8 +111,9 @@ def _count_entries(raw: bytes, unit: int) -> int:
 def truncate(path: str, length: int, size: int) -> None:
     """Clear a file's content from `length` on."""
     file = OpenFile(path, os.O_RDWR)
-    os.ftruncate(file.number, length)
-    os.ftruncate(file.number, size)
+    with naming_file(file.number):
+        os.ftruncate(file.number, length)
+        os.ftruncate(file.number, size)
 
 
 def wipe(path: str, length: int, size: int) -> None:

@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Final
 
+from rmq_remoting.daemon.file_errors import naming_file
+
 from ..log.mapped_file import file_name, list_files
 from .descriptors import OpenFile, read_without_waiting
 from .entry_file import PLACEHOLDER_SIZE, Place, file_starts, place_of, truncate, used_part, wipe
@@ -104,7 +106,7 @@ class EntryFiles:
                 while (part := self._unwritten_part()) is not None:
                     resources.to_flush[self] = None
                     self._write(*part)
-            except OSError:
+            except BaseException:
                 self._note_unwritten()
                 raise
             self._trim()
@@ -303,11 +305,11 @@ class EntryFiles:
         in_file = position % self._file_bytes
         path = self._path(position - in_file)
         file = self._open_to_write(path)
-        if os.fstat(file.number).st_size < self._file_bytes:
-            self._names_are_new()
-            os.ftruncate(file.number, self._file_bytes)
         done = 0
-        with memoryview(content) as view:
+        with naming_file(file.number), memoryview(content) as view:
+            if os.fstat(file.number).st_size < self._file_bytes:
+                self._names_are_new()
+                os.ftruncate(file.number, self._file_bytes)
             while done < len(view):
                 done += os.pwrite(file.number, view[done:], in_file + done)
         self._written = position + done

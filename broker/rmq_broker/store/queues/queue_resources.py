@@ -68,7 +68,11 @@ class QueueResources:
         """Wait until all that was written is on disk, new names included. Raises OSError; blocks."""
         for ext in list(self.ext_to_flush):
             self.ext_to_flush.pop(ext, None)
-            ext.flush()
+            try:
+                ext.flush()
+            except BaseException:
+                self.ext_to_flush[ext] = None
+                raise
         queues = list(self.to_flush)
         if len(queues) + len(self.new_folders) > _MANY_FILES and flush_file_system(folder):
             for queue in queues:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..queues.batch_consume_queue import BatchEntry
-from ..queues.consume_queue import Entry
+from ..queues.consume_queue import ConsumeQueue, Entry
 from ..queues.entry_file import PLACEHOLDER_SIZE
 from .log_ranges import ColdLog, ReadRange, read_records
 from .results import GetResult, GetStatus
@@ -32,12 +33,27 @@ class ColdRead:
         self._log = log
 
     @property
+    def queue(self) -> ConsumeQueue:
+        """The queue that is read."""
+        return self._request.queue
+
+    @property
     def bytes_read(self) -> int:
         """How many bytes of the log were read."""
         return self._log.bytes_read
 
     def run(self) -> ColdRead:
         """Read; blocks. Raises OSError."""
+        try:
+            return self._run()
+        except OSError:
+            if self._request.max_count <= 1:
+                raise
+        # The message that cannot be read may not keep back those before it.
+        self._request, self._selection = replace(self._request, max_count=1), None
+        return self._run()
+
+    def _run(self) -> ColdRead:
         request, selector = self._request, self._selector
         if self._selection is None:
             raw = request.queue.read(request.offset, selector.entries_wanted(request))

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+from rmq_remoting.daemon.file_errors import name_file, read_at
 
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import MappedFile, file_at
@@ -66,6 +67,7 @@ class WarmLog:
             raise ColdData from None
         except OSError as error:
             if not self.is_exact or error.errno not in _NO_NOWAIT:
+                name_file(error, found.descriptor)
                 raise
             log.info(
                 "no RWF_NOWAIT on the log's file system cause=%s; old messages are read in threads", error
@@ -98,7 +100,7 @@ class ColdLog:
             return None  # the store has been closed
         # `read_ahead` decides how much is read ahead: the system itself might read MiBs for one message.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        data = os.pread(descriptor, size, position)
+        data = read_at(descriptor, size, position)
         self.bytes_read += len(data)
         return data if len(data) == size else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from ..log.commit_log import CommitLog
@@ -11,7 +12,7 @@ from ..queues.extension import ExtUnit
 from .cold_read import ColdRead
 from .property_filter import PropertyFilter
 from .reader import Reader
-from .results import GetResult
+from .results import GetResult, ReadStatistics
 
 
 class QueueReads:
@@ -28,6 +29,9 @@ class QueueReads:
         self.commit_log = commit_log
         self.queues = queues
         self.reader = reader
+        # Bound here, which saves a call on the path of each pull.
+        self.read_now = reader.get_now
+        self.finish = reader.finish
         self._is_batch = is_batch
 
     # --- messages ---
@@ -54,6 +58,30 @@ class QueueReads:
         """
         queue = self.queues.get(topic, queue_id)
         return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes, properties)
+
+    async def get_async(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tags_codes: frozenset[int] | None,
+        max_bytes: int = 0,
+    ) -> GetResult:
+        """Return messages of a queue as `get_now`; a thread reads those that are not in memory.
+
+        Raises OSError.
+        """
+        result = self.get_now(topic, queue_id, offset, max_count, tags_codes, max_bytes)
+        if not isinstance(result, ColdRead):
+            return result
+        await asyncio.get_running_loop().run_in_executor(None, result.run)
+        return self.finish(result)
+
+    @property
+    def read_statistics(self) -> ReadStatistics:
+        """Counters of reads."""
+        return self.reader.statistics
 
     # --- offsets and times ---
 
@@ -97,6 +125,13 @@ class QueueReads:
     def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
         entry = queue.entry(offset)
         return -1 if entry is None else self.commit_log.store_timestamp(entry[0])
+
+    def store_timestamp(self, physical_offset: int) -> int:
+        """Return when the record at a log offset was stored, in ms; -1 if none begins there.
+
+        Raises OSError; blocks.
+        """
+        return self.commit_log.store_timestamp(physical_offset)
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Estimate whether a message is still in memory, by its distance from the log's end."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import read_file
+
 log = logging.getLogger("rmq.store")
 
 _VALUES: Final = Struct(">qqqqq")
@@ -38,7 +40,7 @@ class Checkpoint:
         messages to be on disk that may not be.
         """
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except FileNotFoundError:
             return cls()
         if len(data) < _VALUES.size:

@@ -14,6 +14,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import read_file
+
 log = logging.getLogger("rmq.store")
 
 _CONTENT: Final = Struct(">4sqq")
@@ -36,7 +38,7 @@ class FineCheckpoint:
     def load(cls, path: Path) -> FineCheckpoint | None:
         """Return the file's content; None if the file is missing or damaged."""
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except FileNotFoundError:
             return None
         if len(data) != _CONTENT.size + _CRC.size:

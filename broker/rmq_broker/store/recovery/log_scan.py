@@ -10,6 +10,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
+from rmq_remoting.daemon.file_errors import read_at
+
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import MappedFile
 from ..log.record import BLANK_BYTES, RecordSummary
@@ -21,6 +23,46 @@ log = logging.getLogger("rmq.store.recovery")
 
 # The smallest part of a file that a disk writes as a whole.
 _SECTOR_BYTES: Final = 512
+_READ_BYTES: Final = 1024 * 1024
+# More than the fixed part of a record, whose fields tell whether it is one.
+_HEAD_BYTES: Final = 256
+
+
+class _ReadAhead:
+    """Reads a file before a walk through its mapping does.
+
+    A page that the disk cannot read raises OSError here. Through the mapping it would kill the process.
+    """
+
+    def __init__(self, file: MappedFile, position: int) -> None:
+        self.read_up_to = position
+        self._file = file
+        self._step_bytes = _READ_BYTES
+
+    def read_record(self, position: int) -> bool:
+        """Read the record at a position, if there is one; return whether a part of it was unread.
+
+        Raises OSError; blocks.
+        """
+        file, before = self._file, self.read_up_to
+        self.read_to(min(position + _HEAD_BYTES, file.size))
+        size = int.from_bytes(file.map[position : position + 4])
+        if position + size <= file.size:
+            self.read_to(position + size)
+        return self.read_up_to > before
+
+    def read_to(self, end: int) -> None:
+        """Read up to a position at least. Raises OSError if a page before it cannot be read; blocks."""
+        while (begin := self.read_up_to) < end:
+            until = min(max(end, begin + self._step_bytes), self._file.size)
+            try:
+                read_at(self._file.descriptor, until - begin, begin)
+            except OSError:
+                if until == end:
+                    raise
+                self._step_bytes = 0  # from now on only what is needed
+            else:
+                self.read_up_to = until
 
 
 class LogScan:
@@ -37,10 +79,20 @@ class LogScan:
 
     def __iter__(self) -> Iterator[RecordSummary]:
         for file in self._log.files:
-            position: int | None = max(0, self._start.begin - file.start)
+            begin = max(0, self._start.begin - file.start)
+            position: int | None = begin
+            ahead = _ReadAhead(file, begin)
             while position is not None and position < file.size:
                 end = ScanEnd()
-                for record in walk_records(file.map, position, file.start, end, check_crc=self._check_crc):
+                ahead.read_record(position)
+                for record in walk_records(
+                    file.map,
+                    position,
+                    file.start,
+                    end,
+                    check_crc=self._check_crc,
+                    limit=ahead.read_up_to,
+                ):
                     if b"\0" in record.properties and self._is_torn(file, record):
                         end.position = record.physical_offset - file.start
                         break
@@ -51,8 +103,12 @@ class LogScan:
                 if end.is_full:
                     self.log_end = file.start + file.size
                     break
+                if ahead.read_record(end.position):
+                    position = end.position  # the walk ended where the part ends that had been read
+                    continue
                 if self.log_end >= self._start.certain_end:
                     return
+                ahead.read_to(file.size)
                 position = self._behind_damage(file, end.position)
 
     def _is_torn(self, file: MappedFile, record: RecordSummary) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.daemon.file_errors import read_file
 
 from ..queues.consume_queues import ConsumeQueues
 from .checkpoint import Checkpoint
@@ -40,7 +41,7 @@ class QueueStateFile:
     def load(self) -> None:
         """Read the file; an unreadable file counts as missing."""
         try:
-            content = json.loads(self._path.read_bytes())
+            content = json.loads(read_file(self._path))
             checkpoint = [int(time) for time in content["checkpoint"]]
             ends = {
                 topic: {str(int(queue_id)): int(end) for queue_id, end in by_id.items()}

@@ -14,7 +14,6 @@ from typing import Final
 
 from ..delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from ..log.commit_log import CommitLog
-from ..log.record import parse_record
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..queues.dispatcher import Dispatcher
@@ -182,6 +181,6 @@ class _Recovery:
         """Have the next flush write records newer than the checkpoint: they may be in the page cache only."""
         for file in reversed(self._log.files):
             file.mark_unflushed()
-            first = parse_record(file.map, 0, file.start)
+            first = self._log.record_at(file.start)
             if first is not None and first.store_timestamp_ms <= self._checkpoint.safe_timestamp_ms:
                 return

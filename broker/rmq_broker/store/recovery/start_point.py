@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..log.commit_log import CommitLog
-from ..log.record import RecordSummary, pack_blank, parse_record
+from ..log.record import RecordSummary, pack_blank
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..queues.dispatcher import record_of
@@ -76,9 +76,9 @@ def _is_boundary(commit_log: CommitLog, newest: list[ConsumeQueue], offset: int)
             return True
         if 0 < position < file.size:
             blank = pack_blank(file.size - position)
-            if parse_record(file.map, position, file.start) is not None:
+            if commit_log.record_at(offset) is not None:
                 return True
-            if file.map[position : position + len(blank)] == blank:
+            if commit_log.read(offset, len(blank)) == blank:
                 return True
             return any(_ends_at(commit_log, queue, offset) for queue in newest)
     return False
@@ -152,7 +152,7 @@ def _newest_record(
 def _newest_file(commit_log: CommitLog, is_old: Callable[[RecordSummary], bool]) -> int:
     """The offset of the newest file whose first record is old."""
     for file in reversed(commit_log.files):
-        first = parse_record(file.map, 0, file.start)
+        first = commit_log.record_at(file.start)
         if first is not None and is_old(first):
             return file.start
     return commit_log.min_offset

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.daemon.file_errors import read_file
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -63,6 +64,6 @@ def boot_id() -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace").strip()
+        return read_file(path).decode(errors="replace").strip()
     except FileNotFoundError:
         return ""
