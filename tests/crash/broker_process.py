@@ -9,6 +9,8 @@ Before each flush the file given by `--faults` is read, so that a test can chang
 
 Each flush that a fault concerned adds a byte to a file beside it, `met`.
 
+`--clock` names a file with an int64 in native order: the ms by which the wall clock is ahead.
+
 With `--memory`, flushed data is kept for a power cut (`tests/support/power_loss.py`). With `--strict-names`,
 a file whose folder was not flushed is then gone, or has its old name. With `--no-flush`, no flush is made and
 the broker is not told: tests must notice.
@@ -19,12 +21,16 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import mmap
 import os
+import struct
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rmq_broker import build
+from rmq_broker.clock import Clocks, SteadyClock
 from rmq_broker.main import main as broker_main
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory
@@ -36,6 +42,8 @@ def main() -> int:
     memory = None
     if options.memory:
         memory = SyncedMemory(options.root, options.memory, strict_names=options.strict_names)
+    if options.clock:
+        _set_clock(options.clock)
     sys.argv = ["rmq-broker", *arguments]
     seen = (None, None) if memory is None else (memory.pin, memory.written)
     with intercepted_flushes(_handler(options, memory), *seen):
@@ -54,7 +62,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--strict-names", action="store_true")
     parser.add_argument("--faults", type=Path)
     parser.add_argument("--no-flush", action="store_true")
+    parser.add_argument("--clock", type=Path)
     return parser
+
+
+def _set_clock(path: Path) -> None:
+    with path.open("r+b") as file:
+        ahead = mmap.mmap(file.fileno(), 8)
+
+    def now_seconds() -> float:
+        (ahead_ms,) = struct.unpack("q", ahead[:])
+        return time.time() + float(ahead_ms) / 1000
+
+    def now_ms() -> int:
+        return int(now_seconds() * 1000)
+
+    clocks = Clocks(now_ms, now_seconds, SteadyClock(now_ms))
+    setattr(build, "system_clocks", lambda: clocks)  # noqa: B010 (mypy: it is not for others)
 
 
 def _handler(options: argparse.Namespace, memory: SyncedMemory | None) -> Callable[[FlushCall], bool]:

@@ -11,8 +11,8 @@ from tests.crash.brokers import SMALL_FILES
 from tests.crash.ledger_load import read_queues
 from tests.support.apache import ApacheBroker, ApacheNamesrv
 from tests.support.ledger import Ledger
+from tests.support.stores import check_agreement
 from tests.support.toolchain import JavaProgram
-from tests.unit.broker.store.parts import check_agreement
 
 # A running broker indexes in the background, and updates the header of an index file in steps.
 _UNFINISHED = "index."

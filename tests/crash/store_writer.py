@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from rmq_broker.store.api import MessageStore
-from tests.unit.broker.store.parts import new_store, put, put_batch
+from tests.support.stores import new_store, put, put_batch
 
 _MESSAGES_BETWEEN_LOOP_PASSES = 20
 

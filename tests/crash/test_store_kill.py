@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.api import StopKind
-from tests.unit.broker.store.parts import bodies, check_agreement, opened
+from rmq_broker.store.recovery.stop_marker import StopKind
+from tests.support.stores import bodies, check_agreement, opened
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _ROUNDS = int(os.environ.get("RMQ_CRASH_ROUNDS", "5"))

@@ -165,6 +165,7 @@ async def test_both_daemons_serve_and_stop(image: Image, tmp_path: Path) -> None
         command = [*image.stage.last("CMD").exec_form(), "-n", f"{LOOPBACK}:{namesrv_port}"]
         broker = image.start([*command, *_QUIET, *settings], tmp_path / "broker.out")
         await _ready(broker)
+        await _registered(f"{LOOPBACK}:{namesrv_port}", f"localhost:{broker_port}")
         _, health = image.stage.health_check()
         for role, port in (("namesrv", namesrv_port), ("broker", broker_port)):
             healthy = await image.run(*health, role, f"{LOOPBACK}:{port}")

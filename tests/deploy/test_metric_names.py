@@ -20,7 +20,7 @@ from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.promql import labels_grouped_by, metrics_asked_for
 from tests.support.raw_client import raw_client
-from tests.unit.spark.lag.events import progress, source
+from tests.support.spark_events import progress, source
 
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "rmq.json"
 RULES = DEPLOY / "prometheus" / "rules.yml"

@@ -1,4 +1,4 @@
-"""Names that are each allowed, and too long together: who uses them is told, nobody else is hurt."""
+"""Names that are each allowed, and too long together: their requests are refused, no other one fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.pop_requests import pop, popped
 _TOPIC = "t" * 127
 
 
-async def test_what_could_not_come_back_is_not_popped(tmp_path: Path) -> None:
+async def test_a_pop_is_refused_if_the_names_are_too_long_for_a_retry_topic(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, broker.client() as client:
         await client.ask(create_topic(_TOPIC, 1))
         sent(await client.ask(send(_TOPIC, b"0", queue_id=0)))
@@ -27,7 +27,7 @@ async def test_what_could_not_come_back_is_not_popped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", [1, -1])
-async def test_what_cannot_be_sent_back_hurts_nobody(tmp_path: Path, level: int) -> None:
+async def test_a_send_back_is_refused_if_the_group_name_is_too_long(tmp_path: Path, level: int) -> None:
     group = "g" * 255
     async with running_broker(tmp_path) as broker, broker.client() as client:
         await client.ask(create_topic("T", 1))

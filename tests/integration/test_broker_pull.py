@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import rmq_broker.network.listeners
 from rmq_broker.store.api import ColdLog
-from rmq_broker.store.reading.reader import Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -30,6 +27,7 @@ from tests.support.broker_requests import (
     sent,
 )
 from tests.support.brokers import RunningBroker, broker_configuration, running_broker
+from tests.support.cold_log import make_cold
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
@@ -347,12 +345,7 @@ class _Disk:
     def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
         self.free = threading.Event()
-        store = broker.store
-
-        def preadv(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
-            raise BlockingIOError(errno.EAGAIN, "not in memory")
-
-        store.reader = Reader(store.commit_log, broker.configuration.settings, preadv)
+        make_cold(broker.store)
         read = ColdLog.read
 
         def slow_read(log: ColdLog, offset: int, size: int) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,9 @@ from rmq_client import Message, NameServerUnreachable, Producer, UsageError
 from rmq_client.network.address_server import AddressServer
 from rmq_client.network.instance import ClientInstance
 from rmq_client.settings import ClientSettings, name_server_list
+from tests.support.clusters import running_cluster
 from tests.support.ports import LOOPBACK, free_port
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
 class _WebServer:
@@ -48,9 +49,9 @@ async def _web_server(text: str) -> AsyncIterator[_WebServer]:
         yield web
 
 
-async def test_name_servers_are_resolved_by_the_address_server() -> None:
+async def test_name_servers_are_resolved_by_the_address_server(tmp_path: Path) -> None:
     async with (
-        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        running_cluster(tmp_path) as cluster,
         _web_server(f"{cluster.address}\n") as web,
         Producer(web.url, group="g") as producer,
     ):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from rmq_client import Admin, Message, MessageQueue, Producer, SendResult, UsageError, blocking
-from tests.support.brokers import RunningBroker, running_broker
-from tests.support.namesrv import running_namesrv
+from tests.support.clusters import RunningCluster, running_cluster
 
 _BROKERS = ("broker-a", "broker-b")
 
@@ -20,26 +18,18 @@ _BROKERS = ("broker-a", "broker-b")
 class _Cluster:
     """Topic T with two queues on each broker, and the messages sent to it."""
 
-    def __init__(self, address: str, brokers: list[RunningBroker]) -> None:
-        self.address = address
-        self.brokers = brokers
+    def __init__(self, running: RunningCluster) -> None:
+        self.address = running.address
+        self.brokers = list(running.brokers.values())
         self.sent: list[SendResult] = []
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[_Cluster]:
     """Four messages: the even ones on broker-a, the odd ones on broker-b."""
-    async with AsyncExitStack() as stack:
-        namesrv = await stack.enter_async_context(running_namesrv(tmp_path))
-        brokers = [
-            await stack.enter_async_context(
-                running_broker(tmp_path / name, brokerName=name, namesrvAddr=namesrv.address)
-            )
-            for name in _BROKERS
-        ]
-        made = _Cluster(namesrv.address, brokers)
+    async with running_cluster(tmp_path, {name: {"T": 2} for name in _BROKERS}) as running:
+        made = _Cluster(running)
         async with Admin(made.address) as admin, Producer(made.address, group="PG") as producer:
-            await admin.create_topic("T", queues=2)
             for number in range(4):
                 message = Message("T", f"{number}".encode(), keys=["all", f"k{number}"])
                 queue = MessageQueue("T", _BROKERS[number % 2], 0)

@@ -1,4 +1,4 @@
-"""Broadcasting against brokers in memory: every member gets every message, and keeps its own offsets."""
+"""Broadcasting: every member gets every message, and keeps its own offsets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rmq_client import ClientSettings, ConsumeResult, MessageExt, MessageQueue
 from rmq_remoting.bodies.heartbeat import HeartbeatData, MessageModel
 from rmq_remoting.bodies.offsets import OffsetSerializeWrapper
 from rmq_remoting.codes import RequestCode
+from tests.support.clusters import running_cluster
+from tests.support.push_consumers import Inbox, consumer_of, put, until_assigned
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.push_consumers import Inbox, consumer_of, put, until_assigned
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
 def _offsets_file(folder: Path) -> Path:
@@ -22,7 +22,7 @@ def _offsets_file(folder: Path) -> Path:
 
 
 async def test_every_consumer_gets_every_message(tmp_path: Path) -> None:
-    async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 4}}) as cluster:
         bodies = put(cluster, 20)
         one, two = Inbox(), Inbox()
         second = ClientSettings(instance_name="second")
@@ -39,12 +39,12 @@ async def test_every_consumer_gets_every_message(tmp_path: Path) -> None:
         ).consumer_data_set
         assert data.message_model is MessageModel.BROADCASTING
         assert [subscription.topic for subscription in data.subscription_data_set] == ["T"]
-        assert cluster.broker.offsets == {}, "brokers keep no offsets of it"
+        assert cluster.broker.offsets.offsets_of("g", "T") == {}, "brokers keep no offsets of it"
         assert not cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
 
 
 async def test_a_broadcasting_consumer_resumes_at_its_offsets(tmp_path: Path) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 3, queues=1)
         inbox = Inbox()
         options = {"broadcasting": True, "offsets_folder": tmp_path}
@@ -64,7 +64,7 @@ async def test_a_broadcasting_consumer_resumes_at_its_offsets(tmp_path: Path) ->
 async def test_refused_broadcast_messages_are_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 3, queues=1)
         seen: list[bytes] = []
 
@@ -81,7 +81,7 @@ async def test_refused_broadcast_messages_are_skipped(
 
 
 async def test_in_order_without_locks(tmp_path: Path) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+    async with running_cluster(tmp_path) as cluster:
         bodies = put(cluster, 5, queues=1)
         seen: list[bytes] = []
 
@@ -106,7 +106,7 @@ async def test_in_order_without_locks(tmp_path: Path) -> None:
 async def test_unreadable_offsets_stop_the_consumption(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 3, queues=1)
         inbox = Inbox()
         options = {"broadcasting": True, "offsets_folder": tmp_path}

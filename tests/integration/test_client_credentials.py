@@ -40,8 +40,8 @@ from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.client import GetConsumerRunningInfoRequestHeader
 from tests.support.fronts import fronted_cluster, needs_fronts
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 pytestmark = needs_fronts
 

@@ -10,29 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.client.cluster_thread import cluster_in_a_thread
-from tests.unit.client.fake_cluster import FakeCluster
+from rmq_client import Message, MessageQueue, blocking
+from tests.support.clusters import RunningCluster, cluster_in_a_thread
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with cluster_in_a_thread({"broker-a": {"Quickstart": 2}}) as cluster:
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with cluster_in_a_thread(tmp_path, {"broker-a": {"Quickstart": 2}}) as cluster:
         yield cluster
 
 
-def _command(name: str, cluster: FakeCluster) -> list[str]:
+def _command(name: str, cluster: RunningCluster) -> list[str]:
     return [sys.executable, "-W", "error", str(_EXAMPLES / f"quickstart_{name}.py"), cluster.address]
 
 
-def _run(name: str, cluster: FakeCluster) -> list[str]:
+def _run(name: str, cluster: RunningCluster) -> list[str]:
     done = subprocess.run(_command(name, cluster), capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
-def test_send_consume_and_pull(cluster: FakeCluster) -> None:
+def test_send_consume_and_pull(cluster: RunningCluster) -> None:
     sent = _run("send", cluster)
     assert len(sent) == 10
     assert all(line.startswith("SEND_OK ") for line in sent)
@@ -48,18 +48,18 @@ def test_send_consume_and_pull(cluster: FakeCluster) -> None:
         assert consumer.wait(20) == 0
         assert consumer.stderr.read() == ""
     assert sorted(line.partition(": ")[2] for line in got) == [f"hello {number}" for number in range(10)]
-    offsets = {
-        key: offset for key, offset in cluster.broker.offsets.items() if key[0] == "quickstart-consumer"
-    }
+    offsets = cluster.broker.offsets.offsets_of("quickstart-consumer", "Quickstart")
     assert sum(offsets.values()) == 10
 
     assert sorted(_run("pull", cluster)) == sorted(got)
     assert _run("pull", cluster) == []
 
 
-def test_orderly(cluster: FakeCluster) -> None:
-    for number in range(4):
-        cluster.broker.put("Quickstart", b"m%d" % number, queue_id=number % 2)
+def test_orderly(cluster: RunningCluster) -> None:
+    with blocking.Producer(cluster.address, group="p") as producer:
+        for number in range(4):
+            queue = MessageQueue("Quickstart", "broker-a", number % 2)
+            producer.send(Message("Quickstart", b"m%d" % number), queue=queue)
     with subprocess.Popen(
         _command("orderly", cluster), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as consumer:
@@ -78,6 +78,6 @@ def test_orderly(cluster: FakeCluster) -> None:
         ]
 
 
-def test_blocking(cluster: FakeCluster) -> None:
+def test_blocking(cluster: RunningCluster) -> None:
     sent, read = _run("blocking", cluster)
     assert read.startswith("read " + sent.removeprefix("sent "))

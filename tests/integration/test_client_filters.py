@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rmq_client import (
-    Admin,
     BrokerError,
     Message,
     MessageExt,
@@ -19,10 +18,9 @@ from rmq_client import (
     SimpleConsumer,
     Sql,
 )
-from tests.support.brokers import running_broker
-from tests.support.namesrv import running_namesrv
+from tests.support.clusters import running_cluster
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _WANTED = Sql("amount > 5 AND region = 'eu'")
 _BODIES = [b"6", b"7", b"8", b"9"]
@@ -33,16 +31,13 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
     """Yield the name server of a broker that filters by properties; amounts 0 to 9 in two regions are
     sent.
     """
-    async with running_namesrv(tmp_path) as namesrv:
-        keys = {"namesrvAddr": namesrv.address, "enablePropertyFilter": True}
-        async with running_broker(tmp_path, **keys), Admin(namesrv.address) as admin:
-            await admin.create_topic("T", queues=2)
-            async with Producer(namesrv.address, group="p") as producer:
-                for region in ("eu", "us"):
-                    for amount in range(10):
-                        properties = {"amount": str(amount), "region": region}
-                        await producer.send(Message("T", b"%d" % amount, properties=properties))
-            yield namesrv.address
+    async with running_cluster(tmp_path, {"broker-a": {"T": 2}}, enablePropertyFilter=True) as cluster:
+        async with Producer(cluster.address, group="p") as producer:
+            for region in ("eu", "us"):
+                for amount in range(10):
+                    properties = {"amount": str(amount), "region": region}
+                    await producer.send(Message("T", b"%d" % amount, properties=properties))
+        yield cluster.address
 
 
 @pytest.mark.parametrize("client_rebalance", [True, False])

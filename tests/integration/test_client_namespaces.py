@@ -36,12 +36,10 @@ from rmq_client import (
 from rmq_client.producer.encoded import EncodedProducer
 from rmq_client.producer.encoding import Outgoing
 from rmq_client.producer.policies import RetryPolicy
-from tests.support.brokers import RunningBroker, running_broker
-from tests.support.namesrv import running_namesrv
+from tests.support.clusters import RunningCluster, running_cluster
+from tests.support.push_consumers import QUICK
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.client.push_consumers import QUICK
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _SHOP = ClientSettings(namespace="shop")
 _TRACES = "RMQ_SYS_TRACE_TOPIC"
@@ -49,21 +47,20 @@ _QUICK_TRACES = Tracing(linger_seconds=0.01, open_telemetry=False)
 
 
 @asynccontextmanager
-async def _fake_cluster() -> AsyncIterator[FakeCluster]:
+async def _cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
     topics = {"shop%T": 2, "T": 1, _TRACES: 1}
-    async with FakeCluster({"broker-a": topics}) as cluster:
+    async with running_cluster(tmp_path, {"broker-a": topics}) as cluster:
         yield cluster
 
 
-def _bodies(cluster: FakeCluster, topic: str) -> list[bytes]:
-    queues = sorted(key for key in cluster.broker.queues if key[0] == topic)
-    return [message.body for key in queues for message in cluster.broker.queues[key].records]
+def _bodies(cluster: RunningCluster, topic: str) -> list[bytes]:
+    return [message.body for message in cluster.broker.messages(topic)]
 
 
 # --- sending ---
 
 
-async def test_messages_go_to_the_topic_of_the_namespace() -> None:
+async def test_messages_go_to_the_topic_of_the_namespace(tmp_path: Path) -> None:
     seen: list[MessageQueue] = []
 
     def last(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
@@ -72,7 +69,7 @@ async def test_messages_go_to_the_topic_of_the_namespace() -> None:
         return queues[-1]
 
     async with (
-        _fake_cluster() as cluster,
+        _cluster(tmp_path) as cluster,
         Producer(cluster.address, group="p", settings=_SHOP) as producer,
     ):
         own = [MessageQueue("T", "broker-a", number) for number in range(2)]
@@ -89,13 +86,13 @@ async def test_messages_go_to_the_topic_of_the_namespace() -> None:
         await until(lambda: len(_bodies(cluster, "shop%T")) == 7)
         assert _bodies(cluster, "T") == []
         assert {header.target.producer_group for header in cluster.broker.sends} == {"shop%p"}
-        (record, *_) = cluster.broker.queues["shop%T", 0].records
+        (record, *_) = cluster.broker.stored("shop%T")
         assert record.properties["INSTANCE_ID"] == "shop"
 
 
-async def test_automatic_batches_and_encoded_messages_use_the_namespace() -> None:
+async def test_automatic_batches_and_encoded_messages_use_the_namespace(tmp_path: Path) -> None:
     async with (
-        _fake_cluster() as cluster,
+        _cluster(tmp_path) as cluster,
         Producer(cluster.address, group="p", batching=BatchPolicy(), settings=_SHOP) as producer,
     ):
         assert (await producer.send(Message("T", b"1"))).queue.topic == "T"
@@ -109,9 +106,9 @@ async def test_automatic_batches_and_encoded_messages_use_the_namespace() -> Non
         assert {header.target.producer_group for header in cluster.broker.sends} == {"shop%p"}
 
 
-async def test_a_topic_of_another_namespace_is_not_found() -> None:
+async def test_a_topic_of_another_namespace_is_not_found(tmp_path: Path) -> None:
     async with (
-        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        running_cluster(tmp_path) as cluster,
         Producer(cluster.address, group="p", settings=_SHOP) as producer,
     ):
         with pytest.raises(TopicNotFound, match="shop%T"):
@@ -131,7 +128,7 @@ class _Hook(ConsumeHook):
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_push_consumer_gets_retries_of_its_namespace(orderly: bool) -> None:
+async def test_a_push_consumer_gets_retries_of_its_namespace(orderly: bool, tmp_path: Path) -> None:
     got: list[MessageExt] = []
     queues: set[str] = set()
     changes: list[ShareChange] = []
@@ -147,7 +144,7 @@ async def test_a_push_consumer_gets_retries_of_its_namespace(orderly: bool) -> N
         return ConsumeResult.SUCCESS
 
     hook = _Hook()
-    async with _fake_cluster() as cluster:
+    async with _cluster(tmp_path) as cluster:
         cluster.broker.put("shop%T", b"1")
         cluster.broker.put("T", b"another's")
         async with PushConsumer(
@@ -177,18 +174,18 @@ async def test_a_push_consumer_gets_retries_of_its_namespace(orderly: bool) -> N
         if not orderly:
             assert queues == {"T", "%RETRY%g"}
             assert [one.origin_topic for one in cluster.broker.sent_back] == ["shop%T"]
-            (again,) = cluster.broker.queues["%RETRY%shop%g", 0].records
+            (again,) = cluster.broker.stored("%RETRY%shop%g")
             assert again.properties["RETRY_TOPIC"] == "shop%T"
 
 
-async def test_allocations_use_the_applications_names() -> None:
+async def test_allocations_use_the_applications_names(tmp_path: Path) -> None:
     chosen = MessageQueue("T", "broker-a", 1)
 
     async def listen(messages: list[MessageExt]) -> None:
         pass
 
     async with (
-        _fake_cluster() as cluster,
+        _cluster(tmp_path) as cluster,
         PushConsumer(
             cluster.address,
             group="g",
@@ -207,9 +204,9 @@ async def test_allocations_use_the_applications_names() -> None:
 # --- pull consumers ---
 
 
-async def test_a_pull_consumer_reads_its_namespace() -> None:
+async def test_a_pull_consumer_reads_its_namespace(tmp_path: Path) -> None:
     queue = MessageQueue("T", "broker-a", 0)
-    async with _fake_cluster() as cluster:
+    async with _cluster(tmp_path) as cluster:
         for body in (b"1", b"2", b"3"):
             cluster.broker.put("shop%T", body)
         async with PullConsumer(cluster.address, group="g", consume_from="first", settings=_SHOP) as consumer:
@@ -219,7 +216,7 @@ async def test_a_pull_consumer_reads_its_namespace() -> None:
             (message,) = await consumer.poll(1)
             assert (message.topic, message.body) == ("T", b"1")
             await consumer.commit()
-            assert cluster.broker.offsets["shop%g", "shop%T", 0] == 1
+            assert cluster.broker.committed("shop%g", "shop%T") == 1
             assert await consumer.committed(queue) == await consumer.position(queue) == 1
             consumer.pause([queue])
             consumer.resume([queue])
@@ -230,12 +227,12 @@ async def test_a_pull_consumer_reads_its_namespace() -> None:
             pulled = await consumer.pull(MessageQueue("shop%T", "broker-a", 0), 1)
             assert [(message.topic, message.body) for message in pulled.messages][:1] == [("T", b"2")]
             await consumer.commit({queue: 3})
-            assert cluster.broker.offsets["shop%g", "shop%T", 0] == 3
+            assert cluster.broker.committed("shop%g", "shop%T") == 3
 
 
-async def test_pull_consumers_share_the_queues_of_their_namespace() -> None:
+async def test_pull_consumers_share_the_queues_of_their_namespace(tmp_path: Path) -> None:
     told: list[tuple[str, list[MessageQueue]]] = []
-    async with _fake_cluster() as cluster:
+    async with _cluster(tmp_path) as cluster:
         cluster.broker.put("shop%T", b"1")
         settings = ClientSettings(namespace="shop", route_refresh_seconds=0.05)
         async with PullConsumer(
@@ -246,7 +243,7 @@ async def test_pull_consumers_share_the_queues_of_their_namespace() -> None:
             assert [message.topic for message in await consumer.poll()] == ["T"]
             known = await consumer.listen_to_queues("T", lambda topic, queues: told.append((topic, queues)))
             assert [queue.topic for queue in known] == ["T", "T"]
-            cluster.broker.topics["shop%T"] = 3
+            await cluster.broker.set_queues("shop%T", 3)
             await until(lambda: told)
             assert told[0] == ("T", [MessageQueue("T", "broker-a", number) for number in range(3)])
             await consumer.unsubscribe("T")
@@ -256,39 +253,32 @@ async def test_pull_consumers_share_the_queues_of_their_namespace() -> None:
 # --- requests, transactions, traces ---
 
 
-async def test_replies_cross_namespaces() -> None:
-    topics = {"shop%T": 1, "DefaultCluster_REPLY_TOPIC": 1}
+async def test_replies_cross_namespaces(tmp_path: Path) -> None:
     async with (
-        FakeCluster({"broker-a": topics}) as cluster,
+        running_cluster(tmp_path, {"broker-a": {"shop%T": 1}}) as cluster,
         Producer(cluster.address, group="asking", settings=_SHOP) as asker,
         Producer(cluster.address, group="answering", settings=_SHOP) as answerer,
     ):
         asked = asyncio.ensure_future(asker.request(Message("T", b"ping")))
-        await until(lambda: cluster.broker.queues["shop%T", 0].records)
-        (request,) = cluster.broker.queues["shop%T", 0].records
-        request.properties["CLUSTER"] = "DefaultCluster"  # as real brokers set it
+        await until(lambda: cluster.broker.stored("shop%T"))
+        (request,) = cluster.broker.stored("shop%T")
         await answerer.reply(request, b"pong")
         assert (await asked).body == b"pong"
 
 
 @asynccontextmanager
-async def _broker(folder: Path) -> AsyncIterator[tuple[str, RunningBroker]]:
-    async with (
-        running_namesrv(folder) as namesrv,
-        running_broker(
-            folder / "broker",
-            namesrvAddr=namesrv.address,
-            transactionTimeOut=1,
-            transactionCheckInterval=20,
-            transactionCheckMax=1000,
-            timerPrecisionMs=100,
-            recallMessageEnable="true",
-            traceTopicEnable="true",
-        ) as broker,
-        Admin(namesrv.address, settings=_SHOP) as admin,
-    ):
-        await admin.create_topic("T", queues=1)
-        yield namesrv.address, broker
+async def _broker(folder: Path) -> AsyncIterator[str]:
+    async with running_cluster(
+        folder,
+        {"broker-a": {"shop%T": 1}},
+        transactionTimeOut=1,
+        transactionCheckInterval=20,
+        transactionCheckMax=1000,
+        timerPrecisionMs=100,
+        recallMessageEnable="true",
+        traceTopicEnable="true",
+    ) as cluster:
+        yield cluster.address
 
 
 async def test_transactions_and_recalls_are_of_the_namespace_and_traces_of_none(tmp_path: Path) -> None:
@@ -298,7 +288,7 @@ async def test_transactions_and_recalls_are_of_the_namespace_and_traces_of_none(
         asked.append(message)
         return TransactionState.COMMIT
 
-    async with _broker(tmp_path) as (address, _), Admin(address) as everything:
+    async with _broker(tmp_path) as address, Admin(address) as everything:
         async with Producer(
             address, group="p", check_transaction=check, trace=_QUICK_TRACES, settings=_SHOP
         ) as producer:
@@ -347,7 +337,7 @@ async def _trace_lines(address: str, *last: str) -> list[list[str]]:
 
 async def test_a_simple_consumer_pops_its_namespace(tmp_path: Path) -> None:
     async with (
-        _broker(tmp_path) as (address, _),
+        _broker(tmp_path) as address,
         Producer(address, group="p", settings=_SHOP) as producer,
         SimpleConsumer(
             address, group="g", subscriptions=["T"], consume_from="first", settings=_SHOP
@@ -377,33 +367,28 @@ async def test_a_push_consumer_pops_its_namespace(tmp_path: Path) -> None:
         return ConsumeResult.LATER if len(got) == 1 else ConsumeResult.SUCCESS
 
     async with (
-        running_namesrv(tmp_path) as namesrv,
-        running_broker(tmp_path / "broker", namesrvAddr=namesrv.address, defaultMessageRequestMode="POP"),
-        Admin(namesrv.address, settings=_SHOP) as admin,
+        running_cluster(tmp_path, {"broker-a": {"shop%T": 1}}, defaultMessageRequestMode="POP") as cluster,
+        PushConsumer(
+            cluster.address,
+            group="g",
+            topics=["T"],
+            listener=listen,
+            consume_from="first",
+            client_rebalance=False,
+            timing=QUICK,
+            settings=_SHOP,
+        ) as consumer,
+        Producer(cluster.address, group="p", settings=_SHOP) as producer,
     ):
-        await admin.create_topic("T", queues=1)
-        async with (
-            PushConsumer(
-                namesrv.address,
-                group="g",
-                topics=["T"],
-                listener=listen,
-                consume_from="first",
-                client_rebalance=False,
-                timing=QUICK,
-                settings=_SHOP,
-            ) as consumer,
-            Producer(namesrv.address, group="p", settings=_SHOP) as producer,
-        ):
-            await producer.send(Message("T", b"1"))
-            await until(lambda: len(got) == 2, timeout_seconds=15)
-            assert [(message.topic, message.body) for message in got] == [("T", b"1")] * 2
-            assert {queue.topic for queue in await consumer.assigned_queues()} == {"T"}
+        await producer.send(Message("T", b"1"))
+        await until(lambda: len(got) == 2, timeout_seconds=15)
+        assert [(message.topic, message.body) for message in got] == [("T", b"1")] * 2
+        assert {queue.topic for queue in await consumer.assigned_queues()} == {"T"}
 
 
 async def test_administration_is_of_the_namespace(tmp_path: Path) -> None:
     async with (
-        _broker(tmp_path) as (address, _),
+        _broker(tmp_path) as address,
         Producer(address, group="p", settings=_SHOP) as producer,
         Admin(address, settings=_SHOP) as admin,
         Admin(address) as everything,

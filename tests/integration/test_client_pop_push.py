@@ -1,10 +1,10 @@
-"""The push consumer with POP, against brokers of ours, in this process."""
+"""The push consumer with POP."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,11 @@ from rmq_client import (
 from rmq_client.consumer.pop.acknowledger import PopAcknowledger
 from rmq_remoting.bodies.assignment import MessageRequestMode
 from tests.support.broker_requests import succeeded
-from tests.support.brokers import RunningBroker, running_broker
-from tests.support.namesrv import running_namesrv
+from tests.support.clusters import ClusterBroker, RunningCluster, running_cluster
 from tests.support.pop_requests import set_mode
+from tests.support.push_consumers import until_assigned
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.push_consumers import until_assigned
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _BROKERS = ("broker-a", "broker-b")
 _POPPED = [MessageQueue("T", name, -1) for name in _BROKERS]
@@ -47,26 +46,16 @@ _QUICK = ConsumerTiming(rebalance_seconds=1.0, rebalance_again_seconds=0.05)
 
 
 @asynccontextmanager
-async def _cluster(
-    folder: Path, brokers: list[RunningBroker] | None = None, **keys: object
-) -> AsyncIterator[str]:
-    """Yield the name server of two brokers, which have topic T with two queues each; `brokers` is filled."""
-    async with AsyncExitStack() as stack:
-        namesrv = await stack.enter_async_context(running_namesrv(folder))
-        for name in _BROKERS:
-            settings = {"namesrvAddr": namesrv.address, "brokerName": name, **keys}
-            broker = await stack.enter_async_context(running_broker(folder / name, **settings))
-            if brokers is not None:
-                brokers.append(broker)
-        admin = await stack.enter_async_context(Admin(namesrv.address))
-        await admin.create_topic("T", queues=2)
-        yield namesrv.address
+async def _cluster(folder: Path, **keys: object) -> AsyncIterator[RunningCluster]:
+    """Yield a cluster of two brokers, which have topic T with two queues each."""
+    async with running_cluster(folder, {name: {"T": 2} for name in _BROKERS}, **keys) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
-    async with _cluster(tmp_path, defaultMessageRequestMode="POP") as address:
-        yield address
+    async with _cluster(tmp_path, defaultMessageRequestMode="POP") as cluster:
+        yield cluster.address
 
 
 @asynccontextmanager
@@ -234,13 +223,13 @@ async def test_a_consumer_that_is_suspended_pops_nothing(address: str) -> None:
 # --- pulling, where the brokers say so ---
 
 
-async def _set_mode(brokers: list[RunningBroker], mode: MessageRequestMode) -> None:
+async def _set_mode(brokers: Iterable[ClusterBroker], mode: MessageRequestMode) -> None:
     for broker in brokers:
         async with broker.client() as client:
             succeeded(await client.ask(set_mode("T", "g", mode)))
 
 
-def _subscribed(broker: RunningBroker) -> set[str]:
+def _subscribed(broker: ClusterBroker) -> set[str]:
     """Return the topics of the group's subscriptions in its heartbeats."""
     group = broker.consumers.find_group("g")
     return set() if group is None else set(group.subscriptions)
@@ -254,7 +243,8 @@ async def test_topics_in_pull_mode_are_pulled(tmp_path: Path, orderly: bool) -> 
         got.extend(message.body for message in messages)
 
     bodies = [b"%d" % number for number in range(40)]
-    async with _cluster(tmp_path) as address:
+    async with _cluster(tmp_path) as cluster:
+        address = cluster.address
         async with _consumer(address, listen, orderly=orderly) as consumer:
             await _until_assigned(consumer, _PULLED)
             await _send(address, *bodies)
@@ -284,10 +274,10 @@ async def test_a_group_changes_between_popping_and_pulling(tmp_path: Path) -> No
         return ConsumeResult.LATER if message.body in refuse else ConsumeResult.SUCCESS
 
     async with AsyncExitStack() as stack:
-        brokers: list[RunningBroker] = []
-        address = await stack.enter_async_context(
-            _cluster(tmp_path, brokers, loadBalancePollNameServerInterval=100)
-        )
+        # Without a delay, a message that is always refused would soon be a dead letter.
+        keys = {"loadBalancePollNameServerInterval": 100, "messageDelayLevel": "1s 5s"}
+        cluster = await stack.enter_async_context(_cluster(tmp_path, **keys))
+        address, brokers = cluster.address, list(cluster.brokers.values())
         async with Producer(address, group="p") as producer:
             await producer.send(Message("T", b"before"))
         consumer = await stack.enter_async_context(

@@ -1,4 +1,4 @@
-"""The pull consumer against brokers in memory."""
+"""The pull consumer: assigned queues, positions, commits."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmq_client import (
-    BrokerError,
     FlowControl,
     MessageExt,
     MessageQueue,
     NotRunning,
-    Producer,
     PullConsumer,
     PullSettings,
     TopicNotFound,
     UsageError,
 )
 from rmq_remoting.bodies.heartbeat import ConsumeType, HeartbeatData
-from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.codes import RequestCode
+from tests.support.clusters import RunningCluster, running_cluster
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _Q0 = MessageQueue("T", "broker-a", 0)
 _Q1 = MessageQueue("T", "broker-a", 1)
 
 
 @asynccontextmanager
-async def _reader(cluster: FakeCluster, **options: Any) -> AsyncIterator[PullConsumer]:
+async def _reader(cluster: RunningCluster, **options: Any) -> AsyncIterator[PullConsumer]:
     async with PullConsumer(cluster.address, **{"group": "g", "consume_from": "first", **options}) as reader:
         yield reader
 
@@ -46,13 +45,13 @@ async def _read(reader: PullConsumer, count: int, **options: Any) -> list[Messag
     return messages
 
 
-def _put(cluster: FakeCluster, count: int, queues: int = 1) -> None:
+def _put(cluster: RunningCluster, count: int, queues: int = 1) -> None:
     for number in range(count):
         cluster.broker.put("T", b"%03d" % number, queue_id=number % queues)
 
 
-async def test_assigned_queues_are_read_in_order() -> None:
-    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
+async def test_assigned_queues_are_read_in_order(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 100, queues=2)
         assert await reader.queues("T") == [_Q0, _Q1]
         await reader.assign([_Q0, _Q1])
@@ -65,8 +64,8 @@ async def test_assigned_queues_are_read_in_order() -> None:
         assert (await reader.position(_Q0), await reader.position(_Q1)) == (50, 50)
 
 
-async def test_poll_respects_its_bounds() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+async def test_poll_respects_its_bounds(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
         _put(cluster, 10)
         await reader.assign([_Q0])
         assert len(await reader.poll(max_messages=3)) == 3
@@ -79,8 +78,8 @@ async def test_poll_respects_its_bounds() -> None:
         assert [message.body for message in await waiting] == [b"new"]
 
 
-async def test_an_invalid_time_is_refused() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+async def test_an_invalid_time_is_refused(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
         with pytest.raises(UsageError, match="cannot be sent to a broker"):
             PullConsumer(cluster.address, group="g", consume_from=datetime(1, 1, 1))
         await reader.assign([_Q0])
@@ -89,8 +88,8 @@ async def test_an_invalid_time_is_refused() -> None:
                 await ask(_Q0, datetime(1, 1, 1))
 
 
-async def test_messages_can_be_iterated_over() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+async def test_messages_can_be_iterated_over(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
         _put(cluster, 5)
         await reader.assign([_Q0])
         bodies = []
@@ -101,8 +100,8 @@ async def test_messages_can_be_iterated_over() -> None:
         assert bodies == [b"%03d" % number for number in range(5)]
 
 
-async def test_a_group_resumes_at_its_committed_offset() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_a_group_resumes_at_its_committed_offset(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         _put(cluster, 10)
         async with _reader(cluster) as reader:
             await reader.assign([_Q0])
@@ -115,12 +114,13 @@ async def test_a_group_resumes_at_its_committed_offset() -> None:
             await reader.assign([_Q0])
             assert (await reader.poll())[0].queue_offset == 4
             await reader.commit({_Q0: 7})
-        assert cluster.broker.offsets["g", "T", 0] == 7
+        assert cluster.broker.committed() == 7
 
 
-async def test_seeking() -> None:
+async def test_seeking(tmp_path: Path) -> None:
     async with (
-        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        # With no message in memory, the reader decides where to begin.
+        running_cluster(tmp_path, accessMessageInMemoryMaxRatio=0) as cluster,
         _reader(cluster, consume_from="last") as reader,
     ):
         _put(cluster, 10)
@@ -134,10 +134,10 @@ async def test_seeking() -> None:
         await reader.seek_to_end(_Q0)
         assert await reader.position(_Q0) == 10
         assert await reader.poll(timeout_seconds=0.05) == []
-        moment = datetime.fromtimestamp(BORN_MS / 1000, UTC)
-        await reader.seek_to_time(_Q0, moment)
+        now, hour = datetime.now(UTC), timedelta(hours=1)
+        await reader.seek_to_time(_Q0, now - hour)
         assert await reader.position(_Q0) == 0
-        await reader.seek_to_time(_Q0, moment + timedelta(seconds=1))
+        await reader.seek_to_time(_Q0, now + hour)
         assert await reader.position(_Q0) == 10
         with pytest.raises(UsageError, match="must be at least 0"):
             await reader.seek(_Q0, -1)
@@ -145,8 +145,8 @@ async def test_seeking() -> None:
             await reader.seek(_Q1, 0)
 
 
-async def test_seeking_drops_prefetched_messages() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+async def test_seeking_drops_prefetched_messages(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
         _put(cluster, 100)
         await reader.assign([_Q0])
         await reader.poll(max_messages=1)
@@ -155,8 +155,8 @@ async def test_seeking_drops_prefetched_messages() -> None:
             assert (await reader.poll(max_messages=1))[0].queue_offset == 50
 
 
-async def test_paused_queues_return_no_messages() -> None:
-    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
+async def test_paused_queues_return_no_messages(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 20, queues=2)
         await reader.assign([_Q0, _Q1])
         reader.pause([_Q0])
@@ -167,8 +167,8 @@ async def test_paused_queues_return_no_messages() -> None:
         assert {message.queue_id for message in await _read(reader, 10)} == {0}
 
 
-async def test_tags_are_matched_exactly_and_can_be_changed() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+async def test_tags_are_matched_exactly_and_can_be_changed(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
         for number in range(12):
             cluster.broker.put("T", b"%d" % number, tags="abc"[number % 3])
         await reader.assign([_Q0], "a")
@@ -182,8 +182,8 @@ async def test_tags_are_matched_exactly_and_can_be_changed() -> None:
         assert len(await _read(reader, 8)) == 8
 
 
-async def test_reassigning_keeps_positions_and_drops_other_queues() -> None:
-    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
+async def test_reassigning_keeps_positions_and_drops_other_queues(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 20, queues=2)
         await reader.assign([_Q0])
         await reader.poll(max_messages=3)
@@ -198,8 +198,8 @@ async def test_reassigning_keeps_positions_and_drops_other_queues() -> None:
 
 
 @pytest.mark.parametrize("limits", [FlowControl(max_messages=20), FlowControl(max_topic_messages=20)])
-async def test_prefetching_respects_its_bounds(limits: FlowControl) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_prefetching_respects_its_bounds(limits: FlowControl, tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         _put(cluster, 100)
         pull = PullSettings(batch_size=10)
         async with _reader(cluster, buffer=limits, pull=pull) as reader:
@@ -210,43 +210,8 @@ async def test_prefetching_respects_its_bounds(limits: FlowControl) -> None:
             assert len(await _read(reader, 100)) == 100
 
 
-async def test_an_illegal_offset_continues_at_a_valid_one() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
-        cluster.broker.queues["T", 0].base = 10
-        _put(cluster, 5)
-        cluster.broker.offsets["g", "T", 0] = 3
-        await reader.assign([_Q0])
-        assert (await reader.poll())[0].queue_offset == 10
-        await reader.seek(_Q0, 1000)
-        await until(lambda: cluster.broker.requests(RequestCode.PULL_MESSAGE))
-        async with asyncio.timeout(5):
-            while await reader.position(_Q0) != 15:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-
-async def test_failures_raise_once_and_reading_continues() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
-        _put(cluster, 1)
-        cluster.broker.order(
-            RequestCode.PULL_MESSAGE,
-            Fault(code=ResponseCode.NO_PERMISSION, remark="not for you"),
-        )
-        await reader.assign([_Q0])
-        with pytest.raises(BrokerError, match="not for you"):
-            await reader.poll()
-        assert len(await reader.poll()) == 1
-
-
-async def test_busy_brokers_are_retried_at_once() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
-        _put(cluster, 1)
-        cluster.broker.order(RequestCode.PULL_MESSAGE, Fault(code=ResponseCode.SYSTEM_BUSY))
-        await reader.assign([_Q0])
-        assert len(await reader.poll(timeout_seconds=0.9)) == 1
-
-
-async def test_heartbeats_announce_the_pull_consumer() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_heartbeats_announce_the_pull_consumer(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         async with _reader(cluster) as reader:
             await reader.assign([_Q0], "a")
             assert cluster.broker.members("g")
@@ -260,8 +225,8 @@ async def test_heartbeats_announce_the_pull_consumer() -> None:
         assert cluster.broker.connections == set()
 
 
-async def test_a_waiting_poll_ends_with_the_consumer() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+async def test_a_waiting_poll_ends_with_the_consumer(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
         await reader.assign([_Q0])
         waiting = asyncio.ensure_future(reader.poll(timeout_seconds=60))
         await asyncio.sleep(0.01)
@@ -273,37 +238,8 @@ def _fetching() -> list[str]:
     return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("rmq fetch")]
 
 
-async def test_a_seek_interrupted_by_stop() -> None:
-    async with (
-        FakeCluster({"broker-a": {"T": 1}}) as cluster,
-        Producer(cluster.address, group="p"),  # keeps the connections
-        _reader(cluster) as reader,
-    ):
-        await reader.assign([_Q0])
-        cluster.broker.order(RequestCode.GET_MAX_OFFSET, Fault(delay_seconds=0.2))
-        seeking = asyncio.ensure_future(reader.seek_to_end(_Q0))
-        await until(lambda: cluster.broker.requests(RequestCode.GET_MAX_OFFSET))
-        await reader.stop()
-        with pytest.raises(NotRunning):
-            await seeking
-        assert _fetching() == []
-
-
-async def test_an_assignment_interrupted_by_stop() -> None:
-    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
-        await reader.assign([_Q0])
-        before = len(cluster.broker.requests(RequestCode.HEART_BEAT))
-        cluster.broker.order(RequestCode.HEART_BEAT, Fault(delay_seconds=0.2))
-        assigning = asyncio.ensure_future(reader.assign([_Q0, _Q1], "a"))
-        await until(lambda: len(cluster.broker.requests(RequestCode.HEART_BEAT)) > before)
-        await reader.stop()
-        with pytest.raises(NotRunning):
-            await assigning
-        assert _fetching() == []
-
-
-async def test_stop_waits_for_a_start_in_progress() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_stop_waits_for_a_start_in_progress(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         reader = PullConsumer(cluster.address, group="g")
         starting = asyncio.ensure_future(reader.start())
         await asyncio.sleep(0)
@@ -315,8 +251,8 @@ async def test_stop_waits_for_a_start_in_progress() -> None:
             assert reader.is_running
 
 
-async def test_a_cancelled_poll_loses_nothing() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+async def test_a_cancelled_poll_loses_nothing(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
         await reader.assign([_Q0])
         for _ in range(5):
             waiting = asyncio.ensure_future(reader.poll(timeout_seconds=60))

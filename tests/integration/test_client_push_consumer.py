@@ -1,9 +1,11 @@
-"""The push consumer against brokers in memory: deliveries, offsets, shutdown."""
+"""The push consumer: deliveries, offsets, shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,16 +26,30 @@ from rmq_client import (
 )
 from rmq_remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, HeartbeatData
 from rmq_remoting.codes import RequestCode
+from tests.support.clusters import RunningCluster, running_cluster
+from tests.support.push_consumers import QUICK, Inbox, consumer_of, put, until_assigned
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
-from tests.unit.client.push_consumers import QUICK, Inbox, consumer_of, put, until_assigned
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+
+@asynccontextmanager
+async def _old_topic(folder: Path) -> AsyncIterator[RunningCluster]:
+    """A cluster that lets a new group choose where to begin: no message counts as in memory."""
+    async with running_cluster(folder, accessMessageInMemoryMaxRatio=0) as cluster:
+        yield cluster
+
+
+def _pulls(cluster: RunningCluster) -> int:
+    """Return the number of pulls from T; the retry topic is pulled, too."""
+    pulls = cluster.broker.requests(RequestCode.PULL_MESSAGE)
+    return sum(request.ext_fields["topic"] == "T" for request in pulls)
+
 
 # --- receiving ---
 
 
-async def test_a_function_listener_runs_in_worker_threads() -> None:
-    async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
+async def test_a_function_listener_runs_in_worker_threads(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 4}}) as cluster:
         bodies = put(cluster, 40)
         inbox = Inbox()
         async with consumer_of(cluster, inbox, workers=3) as consumer:
@@ -48,8 +64,8 @@ async def test_a_function_listener_runs_in_worker_threads() -> None:
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("rmq-g")]
 
 
-async def test_a_coroutine_listener_runs_on_the_applications_loop() -> None:
-    async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
+async def test_a_coroutine_listener_runs_on_the_applications_loop(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 4}}) as cluster:
         bodies = put(cluster, 20)
         inbox = Inbox()
         running = 0
@@ -70,8 +86,8 @@ async def test_a_coroutine_listener_runs_on_the_applications_loop() -> None:
         assert 1 < most <= 5
 
 
-async def test_a_call_gets_up_to_the_configured_batch_of_one_queue() -> None:
-    async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
+async def test_a_call_gets_up_to_the_configured_batch_of_one_queue(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 2}}) as cluster:
         put(cluster, 20, queues=2)
         calls: list[list[MessageExt]] = []
 
@@ -84,8 +100,8 @@ async def test_a_call_gets_up_to_the_configured_batch_of_one_queue() -> None:
         assert all(len({message.queue_id for message in call}) == 1 for call in calls)
 
 
-async def test_tags_are_matched_exactly() -> None:
-    async with FakeCluster({"broker-a": {"T": 1, "U": 1}}) as cluster:
+async def test_tags_are_matched_exactly(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 1, "U": 1}}) as cluster:
         for tags in ("a", "b", "aa", None, "c"):
             cluster.broker.put("T", (tags or "-").encode(), tags=tags)
             cluster.broker.put("U", (tags or "-").encode(), tags=tags)
@@ -94,7 +110,7 @@ async def test_tags_are_matched_exactly() -> None:
             await until(lambda: len(inbox.messages) == 7)
             assert sorted(message.body for message in inbox.messages if message.topic == "T") == [b"a", b"c"]
             await consumer.commit()
-            assert cluster.broker.offsets["g", "T", 0] == 5, "messages that do not match count as consumed"
+            assert cluster.broker.committed() == 5, "messages that do not match count as consumed"
         (data,) = next(iter(_heartbeats(cluster)))
         subscription = next(one for one in data.subscription_data_set if one.topic == "T")
         assert (subscription.tags_set, subscription.code_set) == (["a", "c"], [97, 99])
@@ -102,7 +118,7 @@ async def test_tags_are_matched_exactly() -> None:
         assert data.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
-def _heartbeats(cluster: FakeCluster) -> list[Any]:
+def _heartbeats(cluster: RunningCluster) -> list[Any]:
     return [
         HeartbeatData.decode(request.body).consumer_data_set
         for request in cluster.broker.requests(RequestCode.HEART_BEAT)
@@ -110,38 +126,42 @@ def _heartbeats(cluster: FakeCluster) -> list[Any]:
 
 
 @pytest.mark.parametrize(("consume_from", "expected"), [("first", 3), ("last", 0)])
-async def test_consume_from_of_a_new_group(consume_from: str, expected: int) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_consume_from_of_a_new_group(consume_from: str, expected: int, tmp_path: Path) -> None:
+    async with _old_topic(tmp_path) as cluster:
         put(cluster, 3, queues=1)
         inbox = Inbox()
         async with consumer_of(cluster, inbox, consume_from=consume_from):
-            await until(lambda: cluster.broker.requests(RequestCode.PULL_MESSAGE))
+            await until(lambda: _pulls(cluster))
             cluster.broker.put("T", b"new")
             await until(lambda: b"new" in inbox.bodies)
             assert len(inbox.messages) == expected + 1
 
 
-async def test_a_group_begins_at_a_time() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_a_group_begins_at_a_time(tmp_path: Path) -> None:
+    async with _old_topic(tmp_path) as cluster:
         put(cluster, 3, queues=1)
+        stored_ms = cluster.broker.stored()[-1].store_timestamp
+        await until(lambda: datetime.now(UTC).timestamp() * 1000 > stored_ms + 1)
+        moment = datetime.now(UTC)
+        put(cluster, 1, queues=1)
         inbox = Inbox()
-        moment = datetime.fromtimestamp(BORN_MS / 1000, UTC)
         async with consumer_of(cluster, inbox, consume_from=moment):
-            await until(lambda: len(inbox.messages) == 3)
+            await until(lambda: inbox.messages)
+            assert [message.queue_offset for message in inbox.messages] == [3]
 
 
-async def test_a_topic_that_does_not_exist_yet_is_waited_for() -> None:
-    async with FakeCluster({"broker-a": {}}) as cluster:
+async def test_a_topic_that_does_not_exist_yet_is_waited_for(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {}}) as cluster:
         inbox = Inbox()
         async with consumer_of(cluster, inbox):
-            await until(lambda: len(cluster.namesrv.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > 2)
-            cluster.broker.topics["T"] = 2
+            await until(lambda: len(cluster.recorded.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > 2)
+            await cluster.broker.set_queues("T", 2)
             cluster.broker.put("T", b"x", queue_id=1)
             await until(lambda: inbox.bodies == [b"x"])
 
 
-async def test_topics_come_and_go() -> None:
-    async with FakeCluster({"broker-a": {"T": 1, "U": 1}}) as cluster:
+async def test_topics_come_and_go(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 1, "U": 1}}) as cluster:
         inbox = Inbox()
         async with consumer_of(cluster, inbox) as consumer:
             await consumer.subscribe("U")
@@ -151,33 +171,33 @@ async def test_topics_come_and_go() -> None:
             async with asyncio.timeout(5):
                 while await consumer.assigned_queues() != [MessageQueue("T", "broker-a", 0)]:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            assert cluster.broker.offsets["g", "U", 0] == 1
+            assert cluster.broker.committed(topic="U") == 1
 
 
-async def test_new_queues_are_found() -> None:
+async def test_new_queues_are_found(tmp_path: Path) -> None:
     settings = ClientSettings(route_refresh_seconds=0.05)
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+    async with running_cluster(tmp_path) as cluster:
         inbox = Inbox()
         timing = ConsumerTiming(rebalance_seconds=60, rebalance_again_seconds=0.02)
         async with consumer_of(cluster, inbox, settings=settings, timing=timing):
             cluster.broker.put("T", b"0")
             await until(lambda: len(inbox.messages) == 1)
-            cluster.broker.topics["T"] = 3
+            await cluster.broker.set_queues("T", 3)
             cluster.broker.put("T", b"2", queue_id=2)
             await until(lambda: len(inbox.messages) == 2)
 
 
-async def test_suspended_consumers_keep_their_queues() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_suspended_consumers_keep_their_queues(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         inbox = Inbox()
         async with consumer_of(cluster, inbox, pull=PullSettings(hold_seconds=0.02)) as consumer:
-            await until(lambda: cluster.broker.requests(RequestCode.PULL_MESSAGE))
+            await until(lambda: _pulls(cluster))
             consumer.suspend()
             await asyncio.sleep(0.05)
-            pulls = len(cluster.broker.requests(RequestCode.PULL_MESSAGE))
+            pulls = _pulls(cluster)
             cluster.broker.put("T", b"x")
             await asyncio.sleep(0.05)
-            assert len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) <= pulls + 1
+            assert _pulls(cluster) <= pulls + 1
             assert len(await consumer.assigned_queues()) == 1
             consumer.resume()
             await until(lambda: inbox.bodies == [b"x"])
@@ -186,16 +206,16 @@ async def test_suspended_consumers_keep_their_queues() -> None:
 # --- offsets ---
 
 
-async def test_offsets_are_committed_in_intervals_and_at_the_stop() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_offsets_are_committed_in_intervals_and_at_the_stop(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         bodies = put(cluster, 5, queues=1)
         inbox = Inbox()
         async with consumer_of(cluster, inbox) as consumer:
-            await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 5)
+            await until(lambda: cluster.broker.committed() == 5)
             cluster.broker.put("T", b"last")
             await until(lambda: len(inbox.messages) == 6)
             assert consumer.group == "g"
-        assert cluster.broker.offsets["g", "T", 0] == 6
+        assert cluster.broker.committed() == 6
         left = cluster.broker.requests(RequestCode.UNREGISTER_CLIENT)
         assert [request.ext_fields["consumerGroup"] for request in left] == ["g"]
         assert cluster.broker.connections == set()
@@ -206,14 +226,9 @@ async def test_offsets_are_committed_in_intervals_and_at_the_stop() -> None:
         assert inbox.bodies == sorted([*bodies, b"last", b"meanwhile"]), "nothing came twice"
 
 
-def _pulls(cluster: FakeCluster, topic: str) -> int:
-    pulls = cluster.broker.requests(RequestCode.PULL_MESSAGE)
-    return sum(request.ext_fields["topic"] == topic for request in pulls)
-
-
 @pytest.mark.parametrize("kind", ["unordered", "orderly", "broadcasting"])
 async def test_a_new_group_commits_its_start_offset(kind: str, tmp_path: Path) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+    async with _old_topic(tmp_path) as cluster:
         put(cluster, 20, queues=1)
         begun = asyncio.Event()
 
@@ -229,58 +244,34 @@ async def test_a_new_group_commits_its_start_offset(kind: str, tmp_path: Path) -
             "timing": replace(QUICK, stop_grace_seconds=0.05),
         }
         async with consumer_of(cluster, hang, **options):
-            await until(lambda: _pulls(cluster, "T"))
+            await until(lambda: _pulls(cluster))
             bodies = put(cluster, 5, queues=1)
             await begun.wait()
         in_clustering = None if kind == "broadcasting" else 20
-        assert cluster.broker.offsets.get(("g", "T", 0)) == in_clustering
-        cluster.broker.locks.clear()  # as if they had expired
+        assert cluster.broker.committed() == in_clustering
+        cluster.broker.expire_lock(MessageQueue("T", "broker-a", 0))
         inbox = Inbox()
         async with consumer_of(cluster, inbox, **options):
             await until(lambda: len(inbox.messages) == 5)
         assert inbox.bodies == bodies
 
 
-async def test_a_group_keeps_its_start_in_a_young_queue() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_a_group_keeps_its_start_in_a_young_queue(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 2, queues=1)
-        # As brokers answer if a queue's first message is still in memory, and no offset is committed.
-        cluster.broker.offsets["g", "T", 0] = 0
         release = asyncio.Event()
 
         async def listen(messages: list[MessageExt]) -> None:
             await release.wait()
 
         async with consumer_of(cluster, listen, orderly=True, consume_from="last"):
-            await until(lambda: _pulls(cluster, "T"))
-            del cluster.broker.offsets["g", "T", 0]
-            await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 0)
+            # Since the first message is still in memory, the broker lets the group begin there.
+            await until(lambda: cluster.broker.committed() == 0)
             release.set()
 
 
-async def test_held_messages_are_consumed_after_a_deletion() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
-        bodies = put(cluster, 100, queues=1)
-        release = asyncio.Event()
-        inbox = Inbox()
-
-        async def listen(messages: list[MessageExt]) -> None:
-            if messages[0].queue_offset == 20:
-                await release.wait()
-            inbox(messages)
-
-        async with consumer_of(cluster, listen, workers=1, flow_control=FlowControl(max_messages=20)):
-            await until(lambda: _pulls(cluster, "T"))
-            queue = cluster.broker.queues["T", 0]
-            queue.records, queue.base = queue.records[80:], 80
-            await until(lambda: _pulls(cluster, "T") >= 3)  # from 0, from 32, which is illegal, from 80
-            release.set()
-            await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 100)
-        assert inbox.bodies == [*bodies[:32], *bodies[80:]]
-
-
-async def test_a_message_in_flight_holds_the_offset_back() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_a_message_in_flight_holds_the_offset_back(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 3, queues=1)
         release = asyncio.Event()
         done: list[bytes] = []
@@ -293,32 +284,17 @@ async def test_a_message_in_flight_holds_the_offset_back() -> None:
         async with consumer_of(cluster, listen) as consumer:
             await until(lambda: len(done) == 2)
             await consumer.commit()
-            assert cluster.broker.offsets["g", "T", 0] == 1
+            assert cluster.broker.committed() == 1
             release.set()
             await until(lambda: len(done) == 3)
-        assert cluster.broker.offsets["g", "T", 0] == 3
-
-
-@pytest.mark.parametrize(("base", "committed"), [(10, 3), (0, 50)])
-async def test_an_illegal_offset_continues_at_a_valid_one(base: int, committed: int) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
-        queue = cluster.broker.queues["T", 0]
-        queue.base = base
-        put(cluster, 5, queues=1)
-        cluster.broker.offsets["g", "T", 0] = committed
-        inbox = Inbox()
-        async with consumer_of(cluster, inbox):
-            await until(lambda: cluster.broker.offsets["g", "T", 0] != committed)
-            cluster.broker.put("T", b"new")
-            await until(lambda: b"new" in inbox.bodies)
-        assert len(inbox.messages) == (6 if base else 1)
+        assert cluster.broker.committed() == 3
 
 
 # --- bounds ---
 
 
-async def test_flow_control_bounds_waiting_messages() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_flow_control_bounds_waiting_messages(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 200, queues=1)
         release = threading.Event()
         inbox = Inbox()
@@ -331,15 +307,15 @@ async def test_flow_control_bounds_waiting_messages() -> None:
         async with consumer_of(
             cluster, listen, workers=2, flow_control=limits, pull=PullSettings(batch_size=8)
         ):
-            await until(lambda: len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) == 3)
+            await until(lambda: _pulls(cluster) == 3)
             await asyncio.sleep(0.1)
-            assert len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) == 3
+            assert _pulls(cluster) == 3
             release.set()
             await until(lambda: len(inbox.messages) == 200)
 
 
-async def test_topic_bounds_are_shared_by_its_queues() -> None:
-    async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
+async def test_topic_bounds_are_shared_by_its_queues(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 4}}) as cluster:
         put(cluster, 400)
         release = threading.Event()
         inbox = Inbox()
@@ -364,8 +340,8 @@ async def test_topic_bounds_are_shared_by_its_queues() -> None:
             await until(lambda: len(inbox.messages) == 400)
 
 
-async def test_max_span_bounds_the_distance_to_a_stuck_message() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_max_span_bounds_the_distance_to_a_stuck_message(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 300, queues=1)
         release = asyncio.Event()
         inbox = Inbox()
@@ -386,8 +362,8 @@ async def test_max_span_bounds_the_distance_to_a_stuck_message() -> None:
 # --- stopping ---
 
 
-async def test_stop_waits_for_listeners_and_commits() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_stop_waits_for_listeners_and_commits(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         put(cluster, 3, queues=1)
         begun = threading.Event()
         release = threading.Event()
@@ -399,12 +375,14 @@ async def test_stop_waits_for_listeners_and_commits() -> None:
         async with consumer_of(cluster, listen, workers=1):
             await until(begun.is_set)
             asyncio.get_running_loop().call_later(0.1, release.set)
-        assert cluster.broker.offsets["g", "T", 0] == 1, "the other two were never begun"
+        assert cluster.broker.committed() == 1, "the other two were never begun"
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-async def test_stop_gives_up_after_the_grace_time(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_stop_gives_up_after_the_grace_time(
+    kind: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    async with running_cluster(tmp_path) as cluster:
         cluster.broker.put("T", b"x")
         begun = threading.Event()
         release = threading.Event()
@@ -427,14 +405,14 @@ async def test_stop_gives_up_after_the_grace_time(kind: str, caplog: pytest.LogC
         async with consumer_of(cluster, sleep if kind == "function" else wait, timing=timing):
             await until(begun.is_set)
         assert "after_seconds=0.05" in caplog.text
-        assert cluster.broker.offsets["g", "T", 0] == 0
+        assert cluster.broker.committed() == 0
         if kind == "coroutine":
             await until(lambda: cancelled)
         release.set()
 
 
-async def test_a_cancelled_stop_completes() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_a_cancelled_stop_completes(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         cluster.broker.put("T", b"x")
         inbox = Inbox()
         consumer = PushConsumer(
@@ -446,32 +424,14 @@ async def test_a_cancelled_stop_completes() -> None:
         await asyncio.sleep(0)
         stopping.cancel()
         await until(lambda: not cluster.broker.connections)
-        assert cluster.broker.offsets["g", "T", 0] == 1
+        assert cluster.broker.committed() == 1
         await asyncio.wait([stopping])
         with pytest.raises(NotRunning, match="async with PushConsumer"):
             await consumer.commit()
 
 
-async def test_a_stop_waits_for_the_start() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
-        cluster.broker.order(RequestCode.HEART_BEAT, Fault(delay_seconds=0.1))
-        consumer = PushConsumer(
-            cluster.address, group="g", topics=["T"], listener=Inbox(), consume_from="first", timing=QUICK
-        )
-        starting = asyncio.ensure_future(consumer.start())
-        await until(lambda: cluster.broker.requests(RequestCode.HEART_BEAT))
-        with pytest.raises(UsageError, match="started already"):
-            await consumer.start()
-        await consumer.stop()
-        assert starting.done()
-        await starting
-        with pytest.raises(NotRunning):
-            await consumer.commit()
-        await until(lambda: not cluster.broker.connections)
-
-
-async def test_a_stop_during_a_start_that_fails() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_a_stop_during_a_start_that_fails(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         consumer = PushConsumer(cluster.address, group="g", topics=["T"], listener=Inbox(), workers=0)
         starting = asyncio.ensure_future(consumer.start())
         await asyncio.sleep(0)
@@ -480,7 +440,7 @@ async def test_a_stop_during_a_start_that_fails() -> None:
             await starting
 
 
-async def test_invalid_consumers_are_refused() -> None:
+async def test_invalid_consumers_are_refused(tmp_path: Path) -> None:
     inbox = Inbox()
     with pytest.raises(UsageError, match="group"):
         PushConsumer("a:1", group="", topics=["T"], listener=inbox)
@@ -488,7 +448,7 @@ async def test_invalid_consumers_are_refused() -> None:
         PushConsumer("a:1", group="g", topics=["T"], listener=inbox, consume_from="middle")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no tag in"):
         PushConsumer("a:1", group="g", topics={"T": " || "}, listener=inbox)
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+    async with running_cluster(tmp_path) as cluster:
         with pytest.raises(UsageError, match="has no topics"):
             await PushConsumer(cluster.address, group="g", listener=inbox).start()
         with pytest.raises(UsageError, match="0 workers"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rmq_client import FaultTolerance, Producer
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.send_faults import BrokerFault, PacedSends, three_brokers
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _PER_SECOND = 100
 # Far below the time of a send that waits for the failing broker, far above that of other sends.

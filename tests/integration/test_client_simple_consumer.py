@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,8 @@ from rmq_client import (
     blocking,
 )
 from rmq_client.consumer.requests.pop_client import PopClient
-from tests.support.brokers import running_broker
-from tests.support.namesrv import running_namesrv
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+from tests.support.clusters import running_cluster
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _LONG_SECONDS = 60.0
@@ -40,15 +39,8 @@ _BROKERS = ("broker-a", "broker-b")
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
     """Yield the name server of two brokers, which have topic T with two queues each."""
-    async with AsyncExitStack() as stack:
-        namesrv = await stack.enter_async_context(running_namesrv(tmp_path))
-        for name in _BROKERS:
-            await stack.enter_async_context(
-                running_broker(tmp_path / name, namesrvAddr=namesrv.address, brokerName=name)
-            )
-        admin = await stack.enter_async_context(Admin(namesrv.address))
-        await admin.create_topic("T", queues=2)
-        yield namesrv.address
+    async with running_cluster(tmp_path, {name: {"T": 2} for name in _BROKERS}) as cluster:
+        yield cluster.address
 
 
 @asynccontextmanager

@@ -25,9 +25,9 @@ from rmq_client import (
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.fronts import fronted_cluster, needs_fronts
 from tests.support.namesrv import running_namesrv
+from tests.support.push_consumers import Inbox
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.push_consumers import Inbox
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 pytestmark = needs_fronts
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from rmq_client import (
-    Admin,
     BatchPolicy,
     Message,
     MessageExt,
@@ -25,16 +24,15 @@ from rmq_client import (
     blocking,
 )
 from rmq_client.results import SendStatus
-from tests.support.brokers import RunningBroker, running_broker
-from tests.support.namesrv import running_namesrv
+from tests.support.clusters import ClusterBroker, running_cluster
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
 @dataclass
 class _Cluster:
     address: str
-    broker: RunningBroker
+    broker: ClusterBroker
 
     @property
     def open(self) -> int:
@@ -55,19 +53,9 @@ class _Cluster:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[_Cluster]:
-    async with (
-        running_namesrv(tmp_path) as namesrv,
-        running_broker(
-            tmp_path / "broker",
-            namesrvAddr=namesrv.address,
-            transactionTimeOut=1,
-            transactionCheckInterval=20,
-            transactionCheckMax=1000,
-        ) as broker,
-        Admin(namesrv.address) as admin,
-    ):
-        await admin.create_topic("T", queues=1)
-        yield _Cluster(namesrv.address, broker)
+    keys = {"transactionTimeOut": 1, "transactionCheckInterval": 20, "transactionCheckMax": 1000}
+    async with running_cluster(tmp_path, {"broker-a": {"T": 1}}, **keys) as running:
+        yield _Cluster(running.address, running.broker)
 
 
 async def test_the_end_of_the_block_commits(cluster: _Cluster) -> None:

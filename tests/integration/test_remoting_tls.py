@@ -1,4 +1,4 @@
-"""Connections over TLS: the same as without, and errors that say what is wrong."""
+"""Connections over TLS: the same answers as without TLS, and errors that name their cause."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A broker on a replica of another one's log: what waited there goes on, be it a transaction or a message.
+"""A broker on a replica of another broker's log continues its transactions, delayed and timed messages.
 
-The replica has the bytes of the log, in pieces as they came, and what slaves ask for besides
-(Apache RocketMQ 5.3.3, SlaveSynchronize): topics and groups, and the offsets unless they were lost.
+The replica has the bytes of the log, received in pieces, and the files that slaves request (Apache RocketMQ
+5.3.3, SlaveSynchronize): topics and groups, and the offsets unless they were lost.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _OFFSETS: Final = {
     "delayOffset.json": RequestCode.GET_ALL_DELAY_OFFSET,
 }
 _FILES: Final = pytest.mark.parametrize("files", [_KNOWN | _OFFSETS, _KNOWN], ids=["all", "offsets lost"])
-_MOST_BYTES: Final = 301  # that come at a time
-# Offsets are told of as soon as what they rely on is on the disk.
+_MOST_BYTES: Final = 301  # received at a time
+# The broker returns an offset once the messages before it are on the disk.
 _FLUSHES_SOON: Final = {"flushIntervalCommitLog": 50, "flushCommitLogLeastPages": 0}
 
 
@@ -58,7 +58,7 @@ def _now_ms() -> int:
 
 
 def _copy(source: CommitLog, target: MessageStore) -> None:
-    """Bring the target's log up to the source's; records are cut wherever it happens."""
+    """Copy the rest of the source's log to the target, in pieces that cut records anywhere."""
     chance = random.Random(_MOST_BYTES)
     offset = 0
     while offset < source.max_offset:
@@ -72,9 +72,9 @@ def _copy(source: CommitLog, target: MessageStore) -> None:
 async def _replicate(
     master: RunningBroker, client: RawClient, folder: Path, files: dict[str, RequestCode], **keys: object
 ) -> None:
-    """Make a replica in `folder`: what the master answers for these files, and the log as it is then.
+    """Make a replica in `folder`: the master's answers for these files, then its log.
 
-    In this order: offsets that are ahead of the log pass over what is not in it yet.
+    The order matters: a broker skips messages if its offsets are ahead of its log.
     """
     settings = broker_configuration(folder, **keys).settings
     settings.config_dir.mkdir(parents=True)
@@ -87,7 +87,7 @@ async def _replicate(
 
 
 async def _messages(client: RawClient) -> list[MessageExt]:
-    """Everything in the topic's queue."""
+    """All messages of the topic's queue."""
     return pulled(await client.ask(pull("T")))
 
 
@@ -110,7 +110,7 @@ def _end(place: SendMessageResponseHeader, state: int) -> RemotingCommand:
 
 
 async def _asked_about(producer: RawClient, times: int) -> list[bytes]:
-    """The bodies of the half messages that the next questions bring."""
+    """The bodies of the half messages in the next transaction checks."""
     bodies: list[bytes] = []
     while len(bodies) < times:
         command = await producer.receive()
@@ -121,7 +121,7 @@ async def _asked_about(producer: RawClient, times: int) -> list[bytes]:
 
 @_FILES
 async def test_transactions_go_on(tmp_path: Path, files: dict[str, RequestCode]) -> None:
-    """Without offsets, too: what has ended is found in all of the op messages then."""
+    """Without offsets, the broker finds ended transactions by reading all op messages."""
     async with running_broker(tmp_path / "master", **_FLUSHES_SOON) as master, master.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
         committed = await _half(client, b"committed")
@@ -129,13 +129,13 @@ async def test_transactions_go_on(tmp_path: Path, files: dict[str, RequestCode])
         rolled_back = await _half(client, b"rolled back")
         succeeded(await client.ask(_end(committed, MessageSysFlag.TRANSACTION_COMMIT)))
         succeeded(await client.ask(_end(rolled_back, MessageSysFlag.TRANSACTION_ROLLBACK)))
-        # The ends are in the log, and the progress says that the first half message does not matter any more.
+        # Both ends are in the log, and the first half message is no longer needed according to the offsets.
         offsets = master.offsets
         await until(lambda: master.store.max_offset(TRANSACTION_OP_TOPIC, 0), 10)
         await until(lambda: offsets.query(TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, 0) == 1, 20)
         await _replicate(master, client, tmp_path / "replica", files)
 
-    # Asked at once and for as long as the test takes: nothing is given up.
+    # Checks begin at once and last as long as the test: no transaction is given up.
     keys = {"transactionTimeOut": 1, "transactionCheckInterval": 50, "transactionCheckMax": 100_000}
     async with running_broker(tmp_path / "replica", **keys) as broker, broker.client() as client:
         transactions = broker.services.transactions
@@ -146,7 +146,7 @@ async def test_transactions_go_on(tmp_path: Path, files: dict[str, RequestCode])
             succeeded(await producer.ask(heartbeat("producer", None, producer_groups=[GROUP])))
             assert await _asked_about(producer, times=3) == [b"open"] * 3
 
-        # What its producer was told by the master still holds.
+        # The place that the master returned to the producer is still valid.
         succeeded(await client.ask(_end(still_open, MessageSysFlag.TRANSACTION_COMMIT)))
 
         messages = await _messages(client)
@@ -159,12 +159,12 @@ async def test_transactions_go_on(tmp_path: Path, files: dict[str, RequestCode])
 
 @_FILES
 async def test_delayed_messages_go_on(tmp_path: Path, files: dict[str, RequestCode]) -> None:
-    """What waits comes once, and not early: by the levels of the replica, which makes its queues itself.
+    """A waiting message is delivered once and not early, after the delay of its level on the replica.
 
-    Without `delayOffset.json` what the master delivered from a level comes again, as from Apache's broker:
-    every level begins at the beginning of its queue.
+    Without `delayOffset.json` the replica redelivers messages that the master has delivered, as Apache's
+    broker does, because each level begins at the start of its queue.
     """
-    # On the master it waits for as long as the test takes to get there.
+    # The master's delay is longer than the test.
     masters, keys = {"messageDelayLevel": "0s 1h", **_FLUSHES_SOON}, {"messageDelayLevel": "0s 1s"}
     async with running_broker(tmp_path / "master", **masters) as master, master.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
@@ -191,17 +191,18 @@ async def test_delayed_messages_go_on(tmp_path: Path, files: dict[str, RequestCo
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
 async def test_timed_messages_go_on(tmp_path: Path, is_late: bool) -> None:
-    """What waits comes once and not early, what was taken back does not come, before its time and after it.
+    """A waiting message is delivered once and not early, a recalled one never, whether due or overdue.
 
-    Where the replica has no timer log, what the master delivered comes again, as from Apache's broker: all of
-    the timer's queue is entered. (What is late then Apache's broker delivers even if it was taken back.)
+    A replica without a timer log redelivers messages that the master has delivered, as Apache's broker does,
+    because it enters the timer's whole queue. (Apache's broker also delivers a recalled message if it is
+    overdue at that time.)
     """
     keys = {"timerPrecisionMs": 100, "recallMessageEnable": "true"}
     async with running_broker(tmp_path / "master", **keys) as master, master.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
         sent(await client.ask(send("T", b"delivered", properties={"TIMER_DELAY_MS": "50"})))
         await until(lambda: master.store.max_offset("T", 0) == 1, 10)
-        # From here on the master delivers nothing, however long the rest takes.
+        # The master delivers no more messages, however long the test takes.
         master.change(timerStopDequeue="true")
         deliver_ms = _now_ms() + 1500
         timed = {"TIMER_DELIVER_MS": str(deliver_ms)}

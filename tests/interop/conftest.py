@@ -1,4 +1,7 @@
-"""Fixtures of the tests with foreign programs: builds (or visible skips) and Apache's cluster."""
+"""Fixtures of the tests with foreign programs: builds (or visible skips) and shared clusters.
+
+Servers stop after the last test of this folder. Apache's broker takes a quarter of a core when it is idle.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def node_program() -> NodeProgram:
     return built_or_skip(toolchain.node_client)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def apache(apache_program: JavaProgram) -> Iterator[Apache]:
     """Apache's name server and broker, shared by all tests; each test uses its own topics and groups."""
     # In a loop of its own: the servers are bound to no loop, and an asynchronous fixture would start again
@@ -71,7 +74,7 @@ def apache_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
             assert ended is None, f"Apache's {server.name} ended with {ended}; see {server.log_path}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def own() -> Iterator[Own]:
     """This project's name server and broker, shared by all tests.
 
@@ -89,12 +92,12 @@ def own() -> Iterator[Own]:
             runner.run(cluster.__aexit__(None, None, None))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def own_java(java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory) -> JavaClient:
     return JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("java"), header="ROCKETMQ")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def own_shell(own_java: JavaClient) -> Iterator[JavaShell]:
     with own_java.shell() as shell:
         yield shell

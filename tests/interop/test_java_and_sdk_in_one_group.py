@@ -25,10 +25,10 @@ from tests.interop.consumers import QUICK, consumer_of
 from tests.interop.foreign import JavaClient
 from tests.support.own_servers import own_cluster
 from tests.support.processes import ServerProcess
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.running import RunningProgram
 from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 pytestmark = pytest.mark.java
 

@@ -15,11 +15,11 @@ from tests.interop.foreign import JavaClient
 from tests.support.broker_requests import succeeded
 from tests.support.outcome import Option, sha256
 from tests.support.pop_requests import set_mode
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import raw_client
 from tests.support.running import RunningProgram
 from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 pytestmark = pytest.mark.java
 

@@ -1,4 +1,4 @@
-"""The foreign programs with Apache's servers: tests of the test programs themselves."""
+"""The foreign programs with Apache's servers: tests of the test programs themselves, in `make test-long`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPIC_NOT_EXIST = 17
 INVALID_PARAMETER = 29
 CONSUMER_NOT_ONLINE = 206
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from rmq_client import Message, MessageExt, NoReply, Producer
 from tests.interop.clusters import Cluster, Own
 from tests.interop.consumers import consumer_of
 from tests.interop.foreign import JavaClient, JavaShell
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _SECONDS = 10.0
 

@@ -47,9 +47,9 @@ from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.interop.clusters import Cluster
 from tests.interop.consumers import consumer_of
+from tests.support.push_consumers import Inbox, until_assigned
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.push_consumers import Inbox, until_assigned
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _BOTH_FORMS = [ClientSettings(serialization=form) for form in Serialization]
 

@@ -19,9 +19,9 @@ from rmq_client import (
 )
 from tests.interop.clusters import Cluster
 from tests.interop.consumers import consumer_of
+from tests.support.push_consumers import until_assigned
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.push_consumers import until_assigned
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _WAIT_SECONDS = 60.0
 

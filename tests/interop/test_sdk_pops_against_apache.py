@@ -28,9 +28,9 @@ from rmq_remoting.bodies.assignment import MessageRequestMode
 from tests.interop.clusters import Cluster
 from tests.support.broker_requests import succeeded
 from tests.support.pop_requests import set_mode
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _WAIT_SECONDS = 30.0
 _LONG_SECONDS = 60.0

@@ -11,8 +11,8 @@ from rmq_client import Message, MessageExt, Producer, PullConsumer, blocking
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.interop.clusters import Cluster
 from tests.support.broker_requests import request
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import raw_client
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
 def _now_ms() -> int:

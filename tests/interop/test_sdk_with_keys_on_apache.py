@@ -32,9 +32,9 @@ from tests.interop.clusters import Apache
 from tests.support.apache import ApacheBroker, ApacheNamesrv
 from tests.support.apache_security import ACCESS_CONTROL, SUPER_USER, create_user, grant, with_tls
 from tests.support.certificates import Certificate, make_certificate
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 pytestmark = pytest.mark.java
 
@@ -124,7 +124,8 @@ async def _everything_works(address: str, topic: str, settings: ClientSettings) 
             while len(pulled) < len(bodies):
                 pulled += await puller.poll()
         await puller.commit()
-        assert await puller.committed(queues[0]) is not None
+        committed = await puller.committed(result.queue)
+        assert committed is not None
     async with RawPuller(address, group=f"r-{topic}", settings=settings) as raw:
         assert (await raw.pull(result.queue, result.queue_offset)).body
 

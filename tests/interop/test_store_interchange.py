@@ -35,12 +35,12 @@ from tests.support import golden_store
 from tests.support.apache import ApacheBroker
 from tests.support.broker_load import Load, read_all
 from tests.support.broker_requests import request
+from tests.support.broker_settings import broker_settings
 from tests.support.outcome import Event
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.processes import run_command
 from tests.support.raw_client import raw_client
 from tests.support.toolchain import JavaProgram
-from tests.unit.broker.parts import broker_settings
 
 pytestmark = pytest.mark.java
 

@@ -11,8 +11,8 @@ from rmq_client import Message, MessageExt, Producer, Tracing
 from tests.interop.clusters import Own
 from tests.interop.consumers import consumer_of
 from tests.interop.foreign import JavaShell
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 pytestmark = pytest.mark.java
 

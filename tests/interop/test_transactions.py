@@ -19,9 +19,9 @@ from tests.interop.foreign import JavaClient, JavaShell
 from tests.support import golden_store
 from tests.support.apache import ApacheBroker, apache_cluster
 from tests.support.own_servers import OwnBroker, OwnNamesrv, own_cluster
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 SETTINGS = {"transactionTimeOut": "500", "transactionCheckInterval": "500"}
 

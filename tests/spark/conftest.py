@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.small_cluster import SmallCluster
+from tests.support.jvm import QUICK
 from tests.support.requirements import java_or_skip
 
 _TEST_TIMEOUT_SECONDS = 300
@@ -31,12 +32,13 @@ def java() -> None:
     java_or_skip()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two threads, whose files are below pytest's folder."""
     home = tmp_path_factory.mktemp("spark")
     # By default, Spark starts its workers with the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(QUICK)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("rocketmq connector tests")
@@ -55,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCluster]:
     """A shared name server and broker, for tests that do not stop them and use topics of their own."""
     with SmallCluster() as running:

@@ -1,4 +1,7 @@
-"""The Spark examples, run as a user runs them, do what their docstrings say."""
+"""The Spark examples, run as a user runs them, do what their docstrings say.
+
+`make test` runs three of them, `make test-long` all.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pyspark
 import pytest
 
 from tests.spark.small_cluster import SmallCluster
+from tests.support.jvm import QUICK
 from tests.support.processes import ServerProcess, run_command
 from tests.support.waiting import until_in_thread
 
@@ -20,8 +24,6 @@ _PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
 # Most of it is the start of Spark, which takes a multiple of its few seconds on a busy machine.
 _TIMEOUT_SECONDS = 240
-# For a JVM that ends before optimized code pays off: saves a third of the CPU of the examples.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def _command(name: str, cluster: SmallCluster) -> list[str]:
@@ -33,7 +35,7 @@ def _environment() -> dict[str, str]:
     Python.
     """
     found = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
-    return {"JDK_JAVA_OPTIONS": _SHORT_LIVED} | found
+    return {"JDK_JAVA_OPTIONS": " ".join(QUICK)} | found
 
 
 def _run(name: str, cluster: SmallCluster, home: Path) -> list[str]:
@@ -77,12 +79,14 @@ def test_stream_to_console(cluster: SmallCluster, tmp_path: Path) -> None:
     assert not re.search("Traceback|Exception|ERROR", log.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(_PYSPARK < (4, 1), reason="transformWithState with rows came with PySpark 4.1")
 def test_stateful_per_key(cluster: SmallCluster, tmp_path: Path) -> None:
     printed = _run("stateful_per_key", cluster, tmp_path)
     assert sorted(printed) == ["anna: 3 failures in a row", "carl: 3 failures in a row"]
 
 
+@pytest.mark.long
 def test_join_topics(cluster: SmallCluster, tmp_path: Path) -> None:
     printed = _run("join_topics", cluster, tmp_path)
     assert [re.sub(r"-\w+:", ":", line) for line in printed] == [
@@ -105,6 +109,7 @@ def test_sink(cluster: SmallCluster, tmp_path: Path) -> None:
     assert len(printed) == len(set(found.values())) == 5
 
 
+@pytest.mark.long
 def test_reprocess_from_timestamp(cluster: SmallCluster, tmp_path: Path) -> None:
     *first, told, four, five, six = _run("reprocess_from_timestamp", cluster, tmp_path)
     assert first == [

@@ -14,11 +14,10 @@ import pytest
 
 from examples.pipeline.check import Work
 from examples.pipeline.records import read_all
+from tests.support.jvm import QUICK
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_SECONDS = 280
-# For JVMs that live for seconds, optimizing compilation costs more than it saves.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def _python(*arguments: str | Path) -> tuple[int, str]:
@@ -27,7 +26,7 @@ def _python(*arguments: str | Path) -> tuple[int, str]:
     with subprocess.Popen(
         command,
         cwd=_ROOT,
-        env={**os.environ, "JAVA_TOOL_OPTIONS": _SHORT_LIVED},
+        env={**os.environ, "JAVA_TOOL_OPTIONS": " ".join(QUICK)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from rmq_broker.store.api import queue_of_level
+from rmq_broker.topics.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmq_client import MessageExt
-from rmq_client.loop_thread import LoopThread
 from tests.spark.sdk_pull import pulled
 from tests.spark.small_cluster import SmallCluster
 from tests.spark.version_marks import needs_stream_sink
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.support.clusters import cluster_in_a_thread
 
 _LIMIT_BYTES = 65_536
 
@@ -107,24 +109,17 @@ def test_repeated_named_write_has_the_same_row_ids(
     assert len({first for first, _ in ids.values()}) == 100
 
 
-def test_delays_and_delivery_times_are_set(spark: SparkSession) -> None:
-    """Against a fake broker that records what it is sent."""
-    thread = LoopThread("fake-cluster")
-    fake = FakeCluster({"broker-a": {"T": 2}})
-    try:
-        thread.submit(fake.__aenter__()).result()
+def test_delays_and_delivery_times_are_set(spark: SparkSession, tmp_path: Path) -> None:
+    due_ms = int(time.time() * 1000) + 3_600_000
+    with cluster_in_a_thread(tmp_path, {"broker-a": {"T": 2}}, messageDelayLevel="1s 5s 1h") as own:
         rows = spark.createDataFrame([("a", 3), ("b", 0), ("c", None)], "body string, delayTimeLevel int")
-        _save(rows, fake.address, topic="T")
-        rows = spark.sql("SELECT 'd' AS body, timestamp_millis(1900000000123) AS deliverTimestamp")
-        _save(rows, fake.address, topic="T")
-        thread.submit(fake.__aexit__(None, None, None)).result()
-    finally:
-        thread.signal_stop()
-        thread.join()
-    stored = {one.body: one for queue in fake.broker.queues.values() for one in queue.records}
-    levels = {body: message.delay_level for body, message in stored.items()}
-    assert levels == {b"a": 3, b"b": 0, b"c": 0, b"d": 0}
-    assert stored[b"d"].deliver_at_ms == 1_900_000_000_123
+        _save(rows, own.address, topic="T")
+        rows = spark.sql(f"SELECT 'd' AS body, timestamp_millis({due_ms}) AS deliverTimestamp")
+        _save(rows, own.address, topic="T")
+        assert {message.body for message in own.broker.messages("T")} == {b"b", b"c"}
+        assert own.broker.bodies(SCHEDULE_TOPIC, queue_of_level(3)) == [b"a"]
+        (timed,) = own.broker.stored(TIMER_TOPIC)
+        assert (timed.body, timed.deliver_at_ms) == (b"d", due_ms)
 
 
 def test_large_bodies_are_compressed_and_read_back(

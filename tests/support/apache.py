@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from tests.support.jvm import java_command
+from tests.support.jvm import QUICK, java_command
 from tests.support.ports import LOOPBACK, free_broker_port, free_port
 from tests.support.probe import cluster_info, has_broker, is_listening, register_again
 from tests.support.processes import ServerProcess, Usage
 from tests.support.toolchain import JavaProgram
 
-SMALL_HEAP = ("-Xms256m", "-Xmx512m", "-XX:+UseG1GC")
+SMALL_HEAP = (*QUICK, "-Xms256m", "-Xmx512m")
 _READY_POLL_SECONDS = 0.05
 _REGISTRATION_LOST_SECONDS = 1.0
 # Apache's broker refuses messages at a disk usage of 90 %, which a developer's machine may have.

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.apache import ApacheServer
+from tests.support.jvm import QUICK
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.toolchain import JavaProgram
 
-_SMALL_HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_SMALL_HEAP = (*QUICK, "-Xms64m", "-Xmx256m")
 _READY_TEXT = "rocketmq-proxy startup successfully"
 # The defaults are for a machine that runs nothing else.
 _FEW_THREADS = {

@@ -15,7 +15,9 @@ from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_remoting.codes import LanguageCode
 from rmq_remoting.connection import Connection
-from tests.unit.broker.parts import Clock, Peer, broker_settings
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import Clock
+from tests.support.peers import Peer
 
 GROUP = "CG"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmq_broker.broker import Broker
 from rmq_broker.build import build_broker
+from rmq_broker.clock import Clocks
 from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.services import Services
 from rmq_broker.settings.broker import BrokerSettings, known_keys
@@ -50,8 +51,10 @@ def broker_configuration(
 class RunningBroker(ServiceViews):
     """A running broker; `stop` fails if one of its background tasks has failed."""
 
-    def __init__(self, configuration: Configuration[BrokerSettings]) -> None:
+    def __init__(self, configuration: Configuration[BrokerSettings], clocks: Clocks | None = None) -> None:
+        """`clocks`: those of a test, instead of the machine's."""
         self.configuration = configuration
+        self._clocks = clocks
         self.deaths: list[str] = []
         self.supervisor = TaskSupervisor(lambda name, error: self.deaths.append(f"{name}: {error!r}"))
         self._built: Broker | None = None
@@ -59,7 +62,7 @@ class RunningBroker(ServiceViews):
 
     async def build(self) -> None:
         """Build the broker, for a test that changes it before its start. Raises StartError."""
-        self._built = await build_broker(self.configuration, self.supervisor)
+        self._built = await build_broker(self.configuration, self.supervisor, self._clocks)
 
     async def start(self) -> str:
         """Start it, built before if it is not; return the text of the ready line. Raises StartError."""

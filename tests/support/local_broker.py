@@ -25,10 +25,8 @@ from rmq_broker.timers.service import TimerService
 from rmq_broker.transactions.service import TransactionService
 from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.java_hash import string_hash_code
-from rmq_remoting.message import MessageExt
-from rmq_remoting.message_codec import decode_messages
+from tests.support.clock import Clock
 from tests.support.service_views import ServiceViews
-from tests.unit.broker.parts import Clock
 
 _ADDRESS: Final = BrokerAddress("10.0.0.1", 10911, "10.0.0.1")
 STORE_HOST: Final = _ADDRESS.store_host
@@ -48,9 +46,7 @@ class LocalBroker(ServiceViews):
         self.configuration = _configuration(folder, keys)
         self.settings = self.configuration.settings
         self._tiers = Tiers.of(self.settings)
-        self._services = build_services(
-            self.settings, STORE_HOST, self._tiers.pull_cold, self.clock, lambda: self.clock.now_ms / 1000
-        )
+        self._services = build_services(self.settings, STORE_HOST, self._tiers.pull_cold, self.clock.clocks)
         self.store.open()
 
     def close(self) -> None:
@@ -67,7 +63,9 @@ class LocalBroker(ServiceViews):
     @cached_property
     def processors(self) -> Processors:
         """The processors of all requests."""
-        return build_processing(self.configuration, self.services, self._tiers, _ADDRESS, self.clock)[1]
+        return build_processing(self.configuration, self.services, self._tiers, _ADDRESS, self.clock.clocks)[
+            1
+        ]
 
     @property
     def producers(self) -> ProducerTable:
@@ -117,19 +115,6 @@ class LocalBroker(ServiceViews):
                 born_timestamp_ms=self.clock(),
                 born_host=STORE_HOST,
             )
-
-    def stored(self, topic: str = "T", queue_id: int = 0) -> list[MessageExt]:
-        """Return the messages of a queue, which need not exist."""
-        found: list[MessageExt] = []
-        while True:
-            result = self.store.get(topic, queue_id, len(found), 32, None)
-            if not result.body:
-                return found
-            found += decode_messages(result.body, check_crc=True)
-
-    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """Return the bodies of the messages of a queue."""
-        return [message.body for message in self.stored(topic, queue_id)]
 
 
 def _configuration(folder: Path, keys: dict[str, object]) -> Configuration[BrokerSettings]:

@@ -99,6 +99,8 @@ class SyncedMemory:
 
     def lost(self, call: FlushCall) -> None:
         """Note a failed flush: from now on nothing of this file reaches the disk, also by later flushes."""
+        if call.descriptor >= 0:
+            self.pin(call.descriptor)
         self._lost.add(call.inode)
 
     def pin(self, descriptor: int) -> None:
@@ -166,13 +168,17 @@ class SyncedMemory:
 
     def _note_size(self, entry: os.DirEntry[str]) -> None:
         try:
-            with contextlib.suppress(FileExistsError):
-                os.link(entry.path, self._pins / str(entry.inode()))
-            size = entry.stat(follow_symlinks=False).st_size
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return  # removed meanwhile
-        if entry.inode() not in self._lost:
-            self._write(entry.inode(), 0, b"", size)
+        try:
+            status = os.fstat(descriptor)
+            if status.st_ino == entry.inode():  # otherwise the file has been replaced meanwhile
+                self.pin(descriptor)
+                if status.st_ino not in self._lost:
+                    self._write(status.st_ino, 0, b"", status.st_size)
+        finally:
+            os.close(descriptor)
 
     def _copy_whole(self, descriptor: int, inode: int) -> None:
         (self._earlier / str(inode)).unlink(missing_ok=True)

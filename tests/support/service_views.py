@@ -11,6 +11,8 @@ from rmq_broker.pop.service import PopService
 from rmq_broker.services import Services
 from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_codec import decode_messages
 
 
 class ServiceViews(ABC):
@@ -50,3 +52,18 @@ class ServiceViews(ABC):
     def pops(self) -> PopService:
         """The POP service."""
         return self.services.pops
+
+    # --- messages ---
+
+    def stored(self, topic: str = "T", queue_id: int = 0) -> list[MessageExt]:
+        """Return the messages of a queue, which need not exist."""
+        found: list[MessageExt] = []
+        while True:
+            result = self.store.get(topic, queue_id, len(found), 32, None)
+            if not result.body:
+                return found
+            found += decode_messages(result.body, check_crc=True)
+
+    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        """Return the bodies of the messages of a queue."""
+        return [message.body for message in self.stored(topic, queue_id)]

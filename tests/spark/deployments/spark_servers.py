@@ -16,6 +16,7 @@ from typing import Final, Self
 import pyspark
 
 from pyspark_rocketmq.spark_versions import VERSION
+from tests.support.jvm import QUICK
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.processes import ServerProcess
 from tests.support.waiting import until_in_thread
@@ -26,8 +27,7 @@ _ROOT: Final = Path(__file__).resolve().parents[3]
 _READY_SECONDS: Final = 150
 _WORKERS: Final = 2
 _WORKER_MEMORY: Final = "512m"
-# A JVM that lives for seconds spends most of its time on compiling.
-_QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_QUICK_JVM: Final = " ".join(QUICK)
 
 
 def environment() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Workers, drivers and brokers killed while Spark reads: every message is in the output once.
 
 The sink overwrites the result of a repeated batch (foreachBatch to Parquet by batch id). RMQ_SPARK_KILLS sets
-the number of kills (`make test-spark-kill`: 20 of each kind). `make test` kills only in a batch read.
+the number of kills (`make test-spark-kill`: 20 of each kind).
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ async def test_killed_brokers(stream: KillScenario) -> None:
     print(await stream.check_stream())
 
 
+@pytest.mark.long
 async def test_killed_broker_in_a_batch_read(java: None, tmp_path: Path, rng: random.Random) -> None:
     async with kill_scenario("batch", tmp_path, rng) as scenario:
         for producer in scenario.producers.values():

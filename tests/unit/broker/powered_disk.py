@@ -1,7 +1,9 @@
-"""A directory on a disk that keeps only what was flushed, in a machine whose power goes at any flush."""
+"""A directory on a disk that keeps only flushed data, in a machine whose power fails at any flush."""
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from threading import Lock
 from rmq_broker.delivery.message_writer import Written
 from tests.support.flush_calls import FlushCall, WriteCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory, cut_power
-from tests.unit.broker.store.parts import machine_crashed
+from tests.support.stores import machine_crashed
 
 _SHARES_KEPT = (0.0, 0.1, 0.5, 0.9)
 
@@ -28,6 +30,7 @@ class PoweredDisk:
         self._chance = chance
         self._strict_names = strict_names
         self._flushes_left: int | None = None
+        self._failing_flushes = 0
         self._lock = Lock()  # flushes are made in several threads
         self._memory = self._remembered()
 
@@ -40,12 +43,23 @@ class PoweredDisk:
 
     @property
     def is_on(self) -> bool:
-        """Whether the power is on: what is flushed now stays, and a client would get an answer now."""
+        """Whether the power is on: data that is flushed now stays, and a client would get an answer now."""
         return not self._is_off
 
     def lose_power_after(self, flushes: int) -> None:
-        """Let so many more flushes be made; the next one finds the power gone."""
+        """Let that many more flushes succeed; the power fails before the next one."""
         self._flushes_left = flushes
+
+    def note_content(self, path: Path) -> None:
+        """Keep the present content of a file, which is about to change in a way that cannot be watched.
+
+        Until the next flush each of its pages may be on the disk.
+        """
+        self._written(WriteCall(str(path), path.stat().st_ino, 0, path.read_bytes()))
+
+    def fail_flushes(self, flushes: int) -> None:
+        """Let that many flushes fail with EIO. The data of these files is lost for good, as on Linux."""
+        self._failing_flushes = flushes
 
     def lose_power(self) -> None:
         """Let the power go now, if it is not gone yet."""
@@ -59,10 +73,11 @@ class PoweredDisk:
         for folder in (self.root, self._memory_folder):
             shutil.rmtree(folder)
         self._left.rename(self.root)
-        if (self.root / "rmq_boot_id").exists():
+        if (self.root / "abort").exists():  # otherwise the power went before anything was stored
             machine_crashed(self.root)
         self._memory = self._remembered()
         self._flushes_left = None
+        self._failing_flushes = 0
         self._is_off = False
 
     def _remembered(self) -> SyncedMemory:
@@ -70,6 +85,11 @@ class PoweredDisk:
 
     def _flushed(self, call: FlushCall) -> bool:
         with self._lock:
+            if self._failing_flushes and not self._is_off:
+                self._failing_flushes -= 1
+                if not call.is_folder:
+                    self._memory.lost(call)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             if self._flushes_left == 0:
                 self._cut()
             elif self._flushes_left is not None:

@@ -1,4 +1,4 @@
-"""The command `rmq-broker` up to where it serves. (What it does then: `test_broker_life.py`.)"""
+"""The command `rmq-broker` up to where it serves. (What it does then: `test_broker.py`.)"""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def test_an_option_overrides_the_file(run: _Run, tmp_path: Path) -> None:
         (["--set", "brokerNmae=x"], "--set: brokerNmae=x: no such setting; did you mean brokerName?"),
         (["--set", "maxMessageSize=lots"], "maxMessageSize=lots: must be a whole number"),
         (["-n", "nowhere"], "-n: namesrvAddr=nowhere: must be host:port"),
+        (["--set", "brokerName=a b"], "--set: brokerName=a b: must be a name without spaces"),
         (
             ["--set", "brokerRole=SLAVE"],
             "brokerRole=SLAVE: replication is not supported by this version; set ASYNC_MASTER",
@@ -65,6 +66,22 @@ def test_bad_settings_exit_with_2_and_name_the_cause(run: _Run, arguments: list[
     code, out, err = run("--print-config", *arguments)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_values_from_the_environment_are_refused_like_others(
+    run: _Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Xmx4g -Dtls.server.mode=enforcing")
+    code, out, err = run("--print-config")
+    assert (code, out) == (2, "")
+    assert "JAVA_OPT_EXT: tls.server.mode=enforcing: TLS of the daemons is not supported" in err
+
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Xmx4g")
+    monkeypatch.setenv("NAMESRV_ADDR", "nowhere")
+    code, out, err = run("--print-config")
+    assert (code, out) == (2, "")
+    assert "${NAMESRV_ADDR}: namesrvAddr=nowhere: must be host:port" in err
+    assert run("--print-config", "-n", "10.0.0.1:9876")[0] == 0
 
 
 def test_the_processor_table_is_printed_without_touching_the_store(run: _Run, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from rmq_client import Admin, ClientSettings, Credentials, MessageQueue, RawPuller, UsageError
 from rmq_client.errors import NotAuthenticated, NotAuthorized, PermissionDenied, broker_error
 from rmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.fake_cluster import FakeCluster, Fault
+from tests.support.push_consumers import Inbox, consumer_of, put
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.fake_cluster import FakeCluster, Fault
-from tests.unit.client.push_consumers import Inbox, consumer_of, put
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _KEYS = Credentials("shop", "open-sesame", "token-of-a-test")
 

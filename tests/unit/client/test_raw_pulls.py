@@ -27,8 +27,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.headers.pull import PullMessageRequestHeader
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.sys_flags import PullSysFlag
-from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, Fault
-from tests.unit.client.quiet_loops import quiet_loops
+from tests.support.fake_cluster import FakeBroker, FakeCluster, Fault
+from tests.support.quiet_loops import quiet_loops
 
 __all__ = ["quiet_loops"]
 

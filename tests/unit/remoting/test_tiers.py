@@ -32,6 +32,23 @@ def test_refusals_are_counted_and_name_the_bound() -> None:
     assert (tier.statistics.rejected_full, tier.statistics.rejected_late) == (1, 1)
 
 
+def test_a_pool_that_cannot_start_a_thread_refuses_and_drops_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool, ran = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000), list[str]()
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(CommandError, match=r"SYSTEM_BUSY.*short of threads: can't start new thread$"):
+            pool.submit(lambda: ran.append("refused"))
+    pool.submit(lambda: ran.append("accepted"))
+    pool._executor.shutdown(wait=True)
+    assert ran == ["accepted"], "the executor had queued the work before it failed"
+
+
 def test_a_stopped_pool_drops_queued_work_and_refuses_more() -> None:
     pool = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000)
     entered, gate, ran = threading.Event(), threading.Event(), list[str]()

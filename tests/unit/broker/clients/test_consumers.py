@@ -12,7 +12,8 @@ from rmq_remoting.bodies.heartbeat import (
     SubscriptionData,
 )
 from rmq_remoting.codes import LanguageCode
-from tests.unit.broker.parts import START_MS, Peer
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
 
 
 def _client(peer: Peer, client_id: str, seen_ms: int = START_MS) -> ConnectedClient:

@@ -9,8 +9,9 @@ from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.codes import LanguageCode, RequestCode
 from tests.support.broker_tables import BrokerTables
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
 from tests.support.waiting import loop_passes, until
-from tests.unit.broker.parts import START_MS, Peer
 
 
 class _Broker(BrokerTables):
@@ -31,12 +32,12 @@ async def test_every_member_is_notified_once() -> None:
         broker.heartbeat(peer)
     await loop_passes()
     for peer in peers:
-        (command,) = peer.received()
+        (command,) = peer.received
         assert command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and command.is_oneway
         assert command.ext_fields == {"consumerGroup": "CG"}
     broker.consumers.connection_closed(peers[0].connection)
     await loop_passes()
-    assert [len(peer.received()) for peer in peers] == [1, 2, 2]
+    assert [len(peer.received) for peer in peers] == [1, 2, 2]
     assert broker.notifier.sent == 5
 
 
@@ -45,8 +46,8 @@ async def test_notifications_of_a_large_group_are_batched() -> None:
     for peer in peers:
         broker.heartbeat(peer)
         await loop_passes()
-    await until(peers[-1].received)
-    assert len(peers[-1].received()) == 1
+    await until(lambda: peers[-1].received)
+    assert len(peers[-1].received) == 1
     assert broker.notifier.sent < 101 * 102 / 2 + 2 * 130
 
 
@@ -55,7 +56,7 @@ async def test_heartbeats_without_change_cause_no_notification() -> None:
     for _ in range(3):
         broker.heartbeat(peer)
         await loop_passes()
-    assert len(peer.received()) == 1
+    assert len(peer.received) == 1
 
 
 async def test_members_without_notifications() -> None:
@@ -68,11 +69,11 @@ async def test_members_without_notifications() -> None:
         peer = Peer()
         broker.heartbeat(peer)
         await loop_passes()
-        assert peer.received() == []
+        assert peer.received == []
     peer = Peer()
     _Broker().heartbeat(peer, MessageModel.BROADCASTING)
     await loop_passes()
-    assert peer.received() == []
+    assert peer.received == []
 
 
 async def test_closed_connection_does_not_block_notifications() -> None:
@@ -87,4 +88,4 @@ async def test_closed_connection_does_not_block_notifications() -> None:
         ConnectedClient(there.connection, "there", LanguageCode.JAVA, 479, START_MS),
     )
     await loop_passes()
-    assert len(there.received()) == 2
+    assert len(there.received) == 2

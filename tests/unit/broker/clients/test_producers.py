@@ -6,7 +6,8 @@ from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.producers import ProducerTable
 from rmq_remoting.codes import LanguageCode
 from rmq_remoting.command import RemotingCommand
-from tests.unit.broker.parts import START_MS, Peer
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
 
 
 def _client(peer: Peer, client_id: str, seen_ms: int = START_MS) -> ConnectedClient:

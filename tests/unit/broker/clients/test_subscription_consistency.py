@@ -11,7 +11,8 @@ from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.clients.subscription_consistency import WARNING_SPACING_MS
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.codes import LanguageCode
-from tests.unit.broker.parts import START_MS, Peer
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
 
 
 class _Group:

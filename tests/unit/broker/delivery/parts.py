@@ -7,8 +7,8 @@ from pathlib import Path
 from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.store.api import pack_host
 from rmq_remoting.message_properties import encode_properties
+from tests.support.clock import START_MS, Clock
 from tests.support.local_broker import STORE_HOST, LocalBroker
-from tests.unit.broker.parts import START_MS, Clock
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 BORN_HOST = pack_host("10.1.2.3", 4567)

@@ -14,8 +14,8 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.connection import Connection
 from rmq_remoting.errors import CommandError
 from rmq_remoting.tiers import PoolTier
+from tests.support.peers import Peer
 from tests.support.waiting import loop_passes, until
-from tests.unit.broker.parts import Peer
 
 
 class _Disk:

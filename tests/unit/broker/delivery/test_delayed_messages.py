@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import random
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -14,8 +13,9 @@ import pytest
 
 from rmq_broker.store.api import ColdRead, Durability, GetResult, Placed, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
+from tests.support.clock import START_MS, Clock
+from tests.support.cold_log import make_cold, make_warm
 from tests.unit.broker.delivery.parts import SCHEDULE, DeliveryBroker, inner
-from tests.unit.broker.parts import START_MS, Clock
 
 
 @pytest.fixture
@@ -423,12 +423,9 @@ async def test_messages_that_are_not_in_memory_are_read_in_a_thread(tmp_path: Pa
         delivery.writer.put(inner("T", b"%d" % number), 1)
     delivery.writer.put(inner("T2", b"x"), 2)
 
-    def never_there(*_: object) -> int:
-        raise BlockingIOError
-
-    delivery.store.reader._warm._preadv = never_there
+    make_cold(delivery.store)
     await delivery.pass_seconds(5)
-    delivery.store.reader._warm._preadv = os.preadv
+    make_warm(delivery.store)
 
     assert delivery.bodies("T") == [b"%d" % number for number in range(10)]
     assert delivery.bodies("T2") == [b"x"]
@@ -448,7 +445,7 @@ async def test_with_sync_flush_each_slice_waits_for_the_flush_before(
         waits.append(asyncio.get_running_loop().create_future())
         return waits[-1]
 
-    monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "flushes_each_message", True)
     monkeypatch.setattr(delivery.store, "flushed", flushed)
     delivery.clock.pass_seconds(1)
     task = asyncio.ensure_future(delivery.delayed.deliver_due())

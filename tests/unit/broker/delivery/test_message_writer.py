@@ -13,8 +13,8 @@ from rmq_broker.delivery.message_writer import Written, _delayed_properties
 from rmq_broker.store.api import MessageRejected
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties
+from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import SCHEDULE, DeliveryBroker, inner
-from tests.unit.broker.parts import START_MS
 
 
 @pytest.fixture

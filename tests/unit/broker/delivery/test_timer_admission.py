@@ -7,8 +7,9 @@ import pytest
 from rmq_broker.delivery.timer_admission import TimerAdmission, TimerCongested, TimersOff
 from rmq_broker.delivery.timer_entry import TimerEntry
 from rmq_broker.store.api import MessageRejected
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS, Clock
 from tests.unit.broker.delivery.parts import inner
-from tests.unit.broker.parts import START_MS, Clock, broker_settings
 from tests.unit.broker.timers.parts import with_properties
 
 

@@ -7,7 +7,7 @@ from rmq_broker.filtering.expressions import Expressions
 from rmq_broker.filtering.filter_table import ConsumerFilterTable
 from rmq_broker.filtering.message_filters import MessageFilters
 from rmq_broker.settings.broker import BrokerSettings
-from tests.unit.broker.parts import Clock
+from tests.support.clock import Clock
 
 
 def filter_table(consumers: ConsumerTable, settings: BrokerSettings) -> ConsumerFilterTable:

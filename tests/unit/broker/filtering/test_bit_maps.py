@@ -9,7 +9,8 @@ from rmq_broker.filtering.expressions import Expressions
 from rmq_broker.filtering.filter_table import ConsumerFilterTable
 from rmq_broker.filtering.message_filters import MessageFilters
 from rmq_broker.store.api import PropertyFilter
-from tests.unit.broker.parts import START_MS, Clock, broker_settings
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS, Clock
 
 
 class _Filters:

@@ -6,7 +6,7 @@ import pytest
 
 from rmq_broker.clients.subscription import ExpressionError
 from rmq_broker.filtering.expressions import Expressions
-from tests.unit.broker.parts import broker_settings
+from tests.support.broker_settings import broker_settings
 
 
 def test_only_true_conditions_match() -> None:

@@ -11,8 +11,9 @@ from rmq_broker.clients.subscription import Subscription
 from rmq_broker.filtering.expressions import Expressions
 from rmq_broker.filtering.filter_table import ConsumerFilter, ConsumerFilterTable
 from rmq_remoting.errors import BodyError
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS, Clock
 from tests.support.golden import DATA
-from tests.unit.broker.parts import START_MS, Clock, broker_settings
 
 _GOLDEN = DATA / "protocol" / "config" / "consumerFilter.json"
 

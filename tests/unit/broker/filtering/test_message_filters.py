@@ -12,8 +12,9 @@ from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.codes import LanguageCode, ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.java_hash import string_hash_code
+from tests.support.broker_settings import broker_settings
+from tests.support.peers import Peer
 from tests.unit.broker.filtering.parts import message_filters
-from tests.unit.broker.parts import Peer, broker_settings
 
 
 class _Group:

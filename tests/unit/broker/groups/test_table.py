@@ -12,8 +12,9 @@ from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.topics.attributes import AttributeProblem
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.errors import BodyError
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import Clock
 from tests.support.golden import DATA
-from tests.unit.broker.parts import Clock, broker_settings
 
 _APACHES_FILE = DATA / "protocol" / "config" / "subscriptionGroup.json"
 

@@ -24,7 +24,9 @@ from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.codes import LanguageCode
 from rmq_remoting.daemon.exposition import Family
 from rmq_remoting.message_queue import MessageQueue
-from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS, Clock
+from tests.support.peers import Peer
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_versions_have_apaches_names(version: int, text: str) -> None:
 
 def _in_flight(messages: int) -> InFlight:
     """Popped and unacknowledged messages of the topic P and the group CG."""
-    in_flight = InFlight(lambda queue: None)
+    in_flight = InFlight(lambda queue: None, Clock().clocks)
     key = CheckPointKey("P", "CG", 0, 0, 1000, "broker-a")
     in_flight.add(CheckPoint(key, 60_000, tuple(range(messages)), 0))
     return in_flight

@@ -12,10 +12,11 @@ from rmq_broker.monitoring.store_metrics import StoreCollector
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.store.api import CleaningStatistics, ColdRead, DiskSpace, Durability, MessageStore
 from rmq_remoting.daemon.exposition import Labels, Number
-from tests.unit.broker.parts import START_MS, broker_settings
-from tests.unit.broker.parts import Clock as ClockMs
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS
+from tests.support.clock import Clock as ClockMs
+from tests.support.stores import Clock, fill, hold_flushes, put
 from tests.unit.broker.store.fake_disk import FakeDisk
-from tests.unit.broker.store.parts import Clock, fill, hold_flushes, put
 
 _LOG_FILE_BYTES = 64 * 1024
 

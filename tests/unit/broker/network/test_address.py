@@ -10,7 +10,7 @@ import pytest
 
 from rmq_broker.network.address import BrokerAddress, bind_ports, resolve_address
 from rmq_remoting.daemon.lifecycle import StartError
-from tests.unit.broker.parts import broker_settings
+from tests.support.broker_settings import broker_settings
 
 _LOOPBACK = "127.0.0.1"
 

@@ -16,9 +16,9 @@ from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.dispatch import Answer, Dispatcher
 from rmq_remoting.tiers import InlineTier
 from tests.support.broker_requests import request
+from tests.support.broker_settings import broker_settings
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until
-from tests.unit.broker.parts import broker_settings
 
 _CODE = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.network.tiers import Tiers
-from tests.unit.broker.parts import broker_settings
+from tests.support.broker_settings import broker_settings
 
 
 def test_tiers_have_apaches_bounds() -> None:

@@ -18,8 +18,10 @@ from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.connection import Connection
 from rmq_remoting.headers.pull import PROXY_FOR_BROADCAST, PullMessageRequestHeader
+from tests.support.broker_settings import broker_settings
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import Clock, Peer, broker_settings
+from tests.support.clock import Clock
+from tests.support.peers import Peer
 
 _KEPT = "CG@broadcast"
 
@@ -39,7 +41,9 @@ class _Broker(BrokerTables):
         super().__init__(storePathRootDir=folder, **keys)
         self.store = MessageStore(self.settings, self.settings, self.settings)
         self.store.queues.get_or_create("T", 0)
-        self.broadcast = BroadcastOffsets(self.offsets, self.consumers, self.store, self.settings, self.clock)
+        self.broadcast = BroadcastOffsets(
+            self.offsets, self.consumers, self.store, self.settings, self.clock.steady_ms
+        )
 
     def member(
         self,
@@ -124,6 +128,21 @@ async def test_inactive_members_are_removed(broker: _Broker) -> None:
     assert len(broker.broadcast) == 0
 
 
+@pytest.mark.parametrize("hours", [5, -5])
+async def test_a_step_of_the_wall_clock_does_not_make_members_inactive(broker: _Broker, hours: int) -> None:
+    broker.broadcast = OffsetService(
+        broker.settings, broker.topics, broker.consumers, broker.store, broker.clock.clocks
+    ).broadcast
+    broker.pull(Peer().connection, 5, "c2")
+    broker.clock.set_by(hours * 3600)
+    broker.clock.pass_seconds(119)
+    broker.broadcast.scan()
+    assert len(broker.broadcast) == 1
+    broker.clock.pass_seconds(1)
+    broker.broadcast.scan()
+    assert len(broker.broadcast) == 0
+
+
 async def test_clustering_groups_are_ignored(broker: _Broker) -> None:
     clustering = broker.member("c1", MessageModel.CLUSTERING)
     broker.pull(clustering, 10)
@@ -177,7 +196,7 @@ async def test_members_of_a_deleted_topic_are_removed(tmp_path: Path) -> None:
     settings, clock = broker_settings(storePathRootDir=tmp_path), Clock()
     topics = TopicTable(settings, "DefaultCluster", "broker-a", clock)
     store = MessageStore(settings, settings, settings)
-    broadcast = OffsetService(settings, topics, ConsumerTable(), store, clock).broadcast
+    broadcast = OffsetService(settings, topics, ConsumerTable(), store, clock.clocks).broadcast
     topics.update(TopicConfig(topic_name="T"))
     broadcast.pulled("c1", _pull_header(5), 5)
     assert len(broadcast) == 1

@@ -15,8 +15,9 @@ from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rmq_remoting.errors import BodyError
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import Clock
 from tests.support.golden import DATA
-from tests.unit.broker.parts import Clock, broker_settings
 
 _APACHES_FILE = DATA / "protocol" / "config" / "consumerOffset.json"
 
@@ -107,6 +108,18 @@ def test_warnings_about_backward_commits_are_limited(caplog: pytest.LogCaptureFi
     assert "peer=unknown key=T@CG queue=0 offset=8 before=9 unlogged=0" in first
     assert "peer=unknown key=T@CG queue=0 offset=5 before=6 unlogged=2" in second
     assert table.backward_commits == 4
+
+
+def test_warnings_about_backward_commits_go_on_after_a_step_back_of_the_clock(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    table = ConsumerOffsetTable(clock)
+    for offset in (9, 8, 7):
+        table.commit("CG", "T", 0, offset)
+    clock.set_by(-5 * 3600)
+    table.commit("CG", "T", 0, 6)
+    assert len(caplog.records) == 2
 
 
 def test_removal_of_topics_and_groups() -> None:

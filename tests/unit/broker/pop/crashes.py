@@ -14,6 +14,7 @@ async def opened_again(
 ) -> AsyncIterator[PopBroker]:
     """The same directory, with the offsets (and the ordered pops) of the last write."""
     broker.close()
+    broker.clock.restart()
     with pop_broker(broker.folder, broker.clock) as again:
         again.offsets.decode(offsets)
         if orders is not None:

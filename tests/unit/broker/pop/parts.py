@@ -15,8 +15,8 @@ from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.pop_receipt import Receipt, kind_of
+from tests.support.clock import Clock
 from tests.support.local_broker import LocalBroker
-from tests.unit.broker.parts import Clock
 
 GROUP = "CG"
 
@@ -57,7 +57,7 @@ class PopBroker(LocalBroker):
             cold = next(walk)
             while True:
                 assert isinstance(cold, ColdRead)
-                cold = walk.send(self.store.reader.finish(cold.run()))
+                cold = walk.send(self.store.finish(cold.run()))
         except StopIteration:
             return pop
 

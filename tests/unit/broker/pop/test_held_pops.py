@@ -14,8 +14,9 @@ from rmq_broker.store.api import ArrivalListener, ConsumeQueue
 from rmq_broker.store.queues.queue_resources import QueueResources
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Answer, HeldAnswer
+from tests.support.broker_settings import broker_settings
+from tests.support.peers import Peer
 from tests.support.waiting import loop_passes
-from tests.unit.broker.parts import Peer, broker_settings
 
 _ANSWER = RemotingCommand.request(1)
 _ANY = QueueKey("T", "CG", -1)

@@ -7,6 +7,7 @@ import pytest
 from rmq_broker.pop import in_flight
 from rmq_broker.pop.check_point import CheckPoint, CheckPointKey, QueueKey
 from rmq_broker.pop.in_flight import InFlight
+from tests.support.clock import Clock
 
 _QUEUE = QueueKey("T", "CG", 0)
 
@@ -18,7 +19,8 @@ def _point(number: int, invisible_ms: int = 3_600_000) -> CheckPoint:
 def test_complete_check_points_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "_MAX_COMPLETE", 100)
     monkeypatch.setattr(in_flight, "_MAX_STALE", 100)
-    points = InFlight(lambda queue: None)
+    clock = Clock(1000)
+    points = InFlight(lambda queue: None, clock.clocks)
     early, late = _point(0, 500), _point(1)
     points.add(early)
     points.add(late)
@@ -28,14 +30,16 @@ def test_complete_check_points_are_kept_within_a_bound(monkeypatch: pytest.Monke
         points.ack(point, number)
         assert len(points._due) <= 2 * (2 + 100 + 1) + 100 + 1
     assert points.get(point.key) is point, "acknowledgements are idempotent"
-    assert list(points.due(1500)) == [early]
-    assert list(points.due(10_000_000)) == [late]
+    clock.now_ms = 1500
+    assert list(points.due()) == [early]
+    clock.now_ms = 10_000_000
+    assert list(points.due()) == [late]
     assert points.get(point.key) is None
 
 
 def test_a_fall_of_the_messages_in_flight_is_reported() -> None:
     told: list[QueueKey] = []
-    points = InFlight(told.append)
+    points = InFlight(told.append, Clock(1000).clocks)
     first, second = _point(0), _point(1)
     points.add(first)
     points.add(second)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.pop.peeking import Peek, Peeking
 from rmq_broker.store.api import ColdRead
-from rmq_broker.store.reading.reader import Reader
+from tests.support.cold_log import make_cold
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of, pop_broker
 
 
@@ -36,7 +35,7 @@ class _Peeks:
             while True:
                 assert isinstance(cold, ColdRead)
                 self.cold_reads += 1
-                cold = walk.send(self._store.reader.finish(cold.run()))
+                cold = walk.send(self._store.finish(cold.run()))
         except StopIteration:
             return peek
 
@@ -93,11 +92,8 @@ async def test_a_committed_offset_out_of_range(broker: PopBroker) -> None:
 
 
 async def test_messages_that_are_not_in_memory_are_read_from_the_disk(broker: PopBroker) -> None:
-    def always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
-        raise BlockingIOError(errno.EAGAIN, "not in memory")
-
     broker.put(3)
-    broker.store.reader = Reader(broker.store.commit_log, broker.settings, always_cold)
+    make_cold(broker.store)
     peek = _Peeks(broker)
     assert _bodies(peek()) == [b"0", b"1", b"2"]
     assert peek.cold_reads == 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +12,11 @@ import pytest
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
 from rmq_broker.store.api import StoreUnavailable
-from rmq_broker.store.reading.reader import Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
+from tests.support.cold_log import make_cold
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of, pop_broker, receipt_of
 
 _QUEUE = QueueKey("T", GROUP, 0)
@@ -319,11 +318,8 @@ async def test_a_repeated_attempt_gets_the_same_messages_and_does_not_count(brok
 
 
 async def test_an_ordered_pop_is_blocked_by_a_read_of_another_from_the_disk(broker: PopBroker) -> None:
-    def always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
-        raise BlockingIOError(errno.EAGAIN, "not in memory")
-
     broker.put(1)
-    broker.store.reader = Reader(broker.store.commit_log, broker.settings, always_cold)
+    make_cold(broker.store)
     gone = Pop("T", GROUP, 0, 1, 60_000, 0, True, None, partial(broker.store.get_now, tags_codes=None))
     walk = broker.pops.popping.walk(gone)
     next(walk)

@@ -15,7 +15,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, kind_of, real_topic
-from tests.unit.broker.parts import Clock
+from tests.support.clock import Clock
 from tests.unit.broker.pop.parts import GROUP, PopBroker, messages_of
 from tests.unit.broker.powered_disk import PoweredDisk
 

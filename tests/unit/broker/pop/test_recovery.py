@@ -11,8 +11,8 @@ from rmq_broker.pop.check_point import CheckPoint, CheckPointKey
 from rmq_broker.store.api import MessageStore
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_stored_message
+from tests.support.clock import Clock
 from tests.support.golden_store import SETTINGS, manifest, unpack
-from tests.unit.broker.parts import Clock
 from tests.unit.broker.pop.crashes import opened_again
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker
 

@@ -1,4 +1,4 @@
-"""Heartbeats and what goes with them (codes 34, 35, 38, 46)."""
+"""Heartbeats, departures of clients, members of a group, checks of expressions (codes 34, 35, 38, 46)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, CommandError, HeaderError
 from tests.support.broker_tables import BrokerTables
+from tests.support.peers import Peer
 from tests.unit.broker.filtering.parts import message_filters
-from tests.unit.broker.parts import Peer
 
 _CHANGED = "IS_SUB_CHANGE"
 

@@ -13,7 +13,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import FakeStore
+from tests.unit.broker.processors.parts import FakeStore
 
 
 class _Store(FakeStore):

@@ -8,7 +8,8 @@ from rmq_broker.processors.offsets import QueueOffsetProcessor
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import HeaderError
-from tests.unit.broker.parts import FakeStore, Peer
+from tests.support.peers import Peer
+from tests.unit.broker.processors.parts import FakeStore
 
 
 def _processor() -> QueueOffsetProcessor:

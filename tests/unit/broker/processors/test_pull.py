@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import Heartbeat
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.store.api import ColdLog, pack_host
-from rmq_broker.store.reading.reader import Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.bodies.topic import TopicConfig
@@ -28,10 +26,11 @@ from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import PullMessageResponseHeader
 from rmq_remoting.java_hash import string_hash_code
 from tests.support.broker_requests import offsets, pull, pulled
+from tests.support.cold_log import make_cold, make_warm
 from tests.support.frames import decode_one
 from tests.support.local_broker import LocalBroker
+from tests.support.peers import Peer
 from tests.support.waiting import loop_passes, until
-from tests.unit.broker.parts import Peer
 
 _HOST = pack_host("10.0.0.1", 10911)
 
@@ -393,7 +392,7 @@ class _Disk:
     def __init__(self, broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = threading.Event()
         self.reads = 0
-        broker.store.reader = Reader(broker.store.commit_log, broker.settings, _nothing_in_memory)
+        make_cold(broker.store)
         read = ColdLog.read
 
         def slow_read(log: ColdLog, offset: int, size: int) -> bytes | None:
@@ -402,10 +401,6 @@ class _Disk:
             return read(log, offset, size)
 
         monkeypatch.setattr(ColdLog, "read", slow_read)
-
-
-def _nothing_in_memory(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
-    raise BlockingIOError(errno.EAGAIN, "not in memory")
 
 
 @pytest.fixture
@@ -422,7 +417,7 @@ async def test_a_cold_pull_is_answered_as_a_warm_one(broker: _Broker, disk: _Dis
     assert isinstance(cold, asyncio.Future)
     disk.free.set()
     await cold
-    broker.store.reader = Reader(broker.store.commit_log, broker.settings)
+    make_warm(broker.store)
     warm = broker.pull(pull("T", offset=3))
 
     assert offsets(_answer(cold)) == offsets(_answer(warm)) == (10, 0, 10)
@@ -492,7 +487,7 @@ async def test_a_client_that_disconnects_during_a_cold_read_leaves_nothing(
     assert isinstance(result, asyncio.Future)
     assert await result is None
     assert broker.held.count == 0
-    assert peer.received() == []
+    assert peer.received == []
 
 
 async def test_a_reset_is_not_taken_for_a_closed_connection(broker: _Broker) -> None:

@@ -13,7 +13,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.headers.query import QueryMessageResponseHeader
-from tests.unit.broker.parts import Peer, broker_settings
+from tests.support.broker_settings import broker_settings
+from tests.support.peers import Peer
 
 _FOREVER = 2**63 - 1
 

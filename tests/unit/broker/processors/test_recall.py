@@ -15,8 +15,10 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.recall_handle import RecallHandle
 from tests.support.broker_requests import request
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
-from tests.unit.broker.parts import START_MS, Peer, answer_of
+from tests.unit.broker.processors.parts import answer_of
 
 _TIMER = "rmq_sys_wheel_timer"
 
@@ -140,7 +142,7 @@ async def test_a_recall_while_the_store_is_unavailable(broker: _Broker) -> None:
 async def test_the_answer_waits_for_the_flush(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
-    monkeypatch.setattr(type(broker.store), "flushes_each_message", True)
+    monkeypatch.setattr(broker.store, "flushes_each_message", True)
 
     monkeypatch.setattr(
         broker.store,

@@ -16,7 +16,7 @@ from rmq_remoting.message import Message
 from tests.support.broker_requests import send, send_batch, sent
 from tests.support.frames import decode_one
 from tests.support.local_broker import LocalBroker
-from tests.unit.broker.parts import Peer
+from tests.support.peers import Peer
 
 
 class _Broker(LocalBroker):

@@ -20,9 +20,12 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import request, send, sent
+from tests.support.clock import START_MS
+from tests.support.cold_log import make_cold
 from tests.support.frames import decode_one
+from tests.support.peers import Peer
 from tests.unit.broker.delivery.parts import SCHEDULE, DeliveryBroker, inner
-from tests.unit.broker.parts import START_MS, Peer, answer_of
+from tests.unit.broker.processors.parts import answer_of
 
 GROUP = "g"
 RETRY, DEAD = "%RETRY%g", "%DLQ%g"
@@ -183,14 +186,11 @@ async def test_a_message_that_is_not_in_memory(broker: _Broker, monkeypatch: pyt
     threads: list[str] = []
     record_at = broker.store.record_at
 
-    def never_there(*_: object) -> int:
-        raise BlockingIOError
-
     def watched(offset: int) -> bytes | None:
         threads.append(threading.current_thread().name)
         return record_at(offset)
 
-    monkeypatch.setattr(broker.store.reader._warm, "_preadv", never_there)
+    make_cold(broker.store)
     monkeypatch.setattr(broker.store, "record_at", watched)
 
     assert (await broker.back(place.physical_offset)).code == ResponseCode.SUCCESS
@@ -271,7 +271,7 @@ async def test_with_sync_flush_the_answer_waits_for_the_flush(
 ) -> None:
     listeners: list[Callable[[Durability], None]] = []
     place = broker.writer.put(inner("T"))
-    monkeypatch.setattr(type(broker.store), "flushes_each_message", True)
+    monkeypatch.setattr(broker.store, "flushes_each_message", True)
     monkeypatch.setattr(broker.store, "when_flushed", listeners.append)
     waiting = broker.processor.send_back(Peer().connection, send_back(place.physical_offset))
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.message_writer import Written
-from rmq_broker.store.api import ColdData, Durability, MessageStore, StoreUnavailable
+from rmq_broker.store.api import ColdData, Durability, StoreUnavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from tests.support.broker_requests import request
-from tests.unit.broker.parts import Peer, answer_of
+from tests.support.peers import Peer
+from tests.unit.broker.processors.parts import answer_of
 from tests.unit.broker.transactions.parts import COMMIT, GROUP, TOPIC, TransactionBroker
 
 
@@ -89,7 +90,7 @@ async def test_the_answer_waits_for_the_flush(
 ) -> None:
     place = broker.send(b"one")
     listeners: list[Callable[[Durability], None]] = []
-    monkeypatch.setattr(MessageStore, "flushes_each_message", True)
+    monkeypatch.setattr(broker.store, "flushes_each_message", True)
     monkeypatch.setattr(broker.store, "when_flushed", listeners.append)
     waiting = asyncio.ensure_future(broker.commit(place))
     await asyncio.sleep(0)

@@ -14,8 +14,8 @@ from rmq_broker.store.api import ConsumeQueue
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.dispatch import Answer
 from rmq_remoting.errors import CommandError
+from tests.support.peers import Peer
 from tests.support.waiting import loop_passes
-from tests.unit.broker.parts import Peer
 
 
 class _Seconds:

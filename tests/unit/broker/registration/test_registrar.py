@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from rmq_broker.registration.announcements import BrokerIdentity
 from rmq_broker.registration.metrics import RegistrationCollector
-from rmq_broker.registration.registrar import BrokerIdentity, Registrar
+from rmq_broker.registration.registrar import Registrar
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.register import RegisterBrokerBody
 from rmq_remoting.bodies.route import (
@@ -35,6 +36,7 @@ from tests.support.broker_tables import BrokerTables
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
+_REGISTERED = "registered with name server"
 _IDENTITY = BrokerIdentity("DefaultCluster", "broker-a", 0, "192.0.2.9:10911")
 
 
@@ -47,6 +49,7 @@ class _NameServer:
         self.order_topics: dict[str, str] = {}
         self.refusals = 0
         self.silent = False
+        self.dead: set[Connection] = set()  # connections of which nothing arrives any more
         tier = InlineTier("all", capacity=1000, max_wait_ms=60_000)
         # The address that it keeps for broker-a; None: it takes those that register.
         self.kept_address: str | None = None
@@ -80,6 +83,8 @@ class _NameServer:
         return [set(body.topic_config_serialize_wrapper.topic_config_table) for body in self.registrations()]
 
     def _answer(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        if connection in self.dead:
+            return None
         self.requests.append(request)
         if self.silent:
             return None
@@ -132,6 +137,17 @@ async def _broker(*addresses: str, **keys: object) -> AsyncIterator[_Broker]:
         running.cancel()
         await asyncio.wait([running])
         await broker.registrar.stop()
+
+
+def _logged(caplog: pytest.LogCaptureFixture, beginning: str) -> list[str]:
+    found = [record.getMessage() for record in caplog.records]
+    return [message for message in found if message.startswith(beginning)]
+
+
+@pytest.fixture
+def registration_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "rmq.broker.registration")
+    return caplog
 
 
 def _topic(name: str, **members: object) -> TopicConfig:
@@ -263,6 +279,59 @@ async def test_a_lost_connection_is_reconnected_at_once() -> None:
         assert name_server.tables()[0] == name_server.tables()[1]
 
 
+async def _seconds_until(condition: Callable[[], bool]) -> float:
+    """Wait until the condition is true; return for how long. For virtual time."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while not condition():
+        assert loop.time() - began < 300
+        await asyncio.sleep(0.5)
+    return loop.time() - began
+
+
+@pytest.mark.virtual_time
+async def test_a_connection_that_is_dead_without_notice_is_replaced() -> None:
+    """The broker notices it by the time-out of its next registration."""
+    async with _name_server() as name_server, _broker(name_server.address) as broker:
+        await broker.registrar.wait_registered(5)
+        link = broker.registrar.links[0]
+        name_server.dead = set(name_server.server.connections)
+        period_and_timeout = (30 + 24) * 1.0
+        assert await _seconds_until(lambda: not link.is_registered) <= period_and_timeout + 1
+        assert await _seconds_until(lambda: link.is_registered) < 5
+        assert (len(name_server.registrations()), link.failures) == (2, 1)
+
+
+@pytest.mark.virtual_time
+async def test_one_of_two_name_servers_is_away_for_ten_minutes(
+    registration_log: pytest.LogCaptureFixture,
+) -> None:
+    """One warning, bounded retries, and a registration with everything soon after its return."""
+    async with (
+        _name_server() as first,
+        _name_server() as other,
+        _broker(first.address, other.address) as broker,
+    ):
+        away, there = broker.registrar.links
+        await _seconds_until(lambda: away.is_registered and there.is_registered)
+        registration_log.clear()
+        await first.server.stop()
+        topics = len(broker.topics)
+        for number in range(5):
+            broker.topics.update(_topic(f"T{number}"))
+            await asyncio.sleep(120)
+            assert not away.is_registered
+            assert there.is_registered and there.announced_version == broker.topics.version
+        assert 600 / 5 - 10 <= away.failures <= 600 / 5 + 10
+        assert there.failures == 0
+        (warning,) = _logged(registration_log, "not registered with name server")
+        assert first.address in warning
+        async with _name_server(first.port) as again:
+            assert await _seconds_until(lambda: away.is_registered) < 10
+            assert len(again.tables()[0]) == topics + 5
+        assert len(_logged(registration_log, _REGISTERED)) == 1
+
+
 async def test_a_refused_registration_is_retried() -> None:
     async with _name_server() as name_server:
         name_server.refusals = 1
@@ -352,18 +421,6 @@ async def test_heartbeats_are_sent_if_enabled() -> None:
 
 _OTHER = "192.0.2.7:10911"
 _OWN = "192.0.2.9:10911"
-_REGISTERED = "registered with name server"
-
-
-def _logged(caplog: pytest.LogCaptureFixture, beginning: str) -> list[str]:
-    found = [record.getMessage() for record in caplog.records]
-    return [message for message in found if message.startswith(beginning)]
-
-
-@pytest.fixture
-def registration_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "rmq.broker.registration")
-    return caplog
 
 
 @pytest.mark.virtual_time

@@ -12,9 +12,9 @@ from rmq_broker.sending.routes import Route, SendRoutes
 from rmq_broker.sending.storing import SendStorage, Stored
 from rmq_broker.sending.target_check import TargetChecker
 from rmq_remoting.headers.send import SendMessageRequestHeader, SendTarget
+from tests.support.clock import START_MS
 from tests.support.local_broker import STORE_HOST, LocalBroker
 from tests.unit.broker.delivery.parts import BORN_HOST
-from tests.unit.broker.parts import START_MS
 
 PEER = "10.1.2.3:4567"
 

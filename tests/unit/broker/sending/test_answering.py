@@ -19,8 +19,8 @@ from rmq_remoting.message import Message
 from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.recall_handle import RecallHandle
 from tests.support.broker_requests import send, sent
+from tests.support.clock import START_MS
 from tests.support.frames import decode_one
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.sending.parts import SendBroker, target
 
 _CONSTANT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

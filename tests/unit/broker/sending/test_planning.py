@@ -19,7 +19,7 @@ from rmq_remoting.message import Message
 from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.message_properties import encode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
-from tests.unit.broker.parts import START_MS
+from tests.support.clock import START_MS
 from tests.unit.broker.sending.parts import SendBroker, target
 
 

@@ -13,8 +13,8 @@ from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.message import Message
 from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import SCHEDULE
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.sending.parts import SendBroker, target
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"

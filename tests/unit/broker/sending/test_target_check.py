@@ -10,7 +10,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send import SendTarget
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import START_MS
+from tests.support.clock import START_MS
 
 
 class _Broker(BrokerTables):

@@ -18,7 +18,7 @@ from rmq_broker.store.log.mapped_file import PAGE_BYTES
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint
 from rmq_broker.store_tool.verify import verify
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     bodies,
     check_agreement,
     copy_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.store.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels, level_of_queue, queue_of_level
-from tests.unit.broker.parts import broker_settings
+from tests.support.broker_settings import broker_settings
 
 
 def test_apaches_levels() -> None:

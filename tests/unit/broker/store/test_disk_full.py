@@ -13,8 +13,7 @@ import pytest
 from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
 from tests.support.small_disk import small_disk
-from tests.support.waiting import until
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     LOG_FILE_BYTES,
     bodies,
     check_agreement,
@@ -24,6 +23,7 @@ from tests.unit.broker.store.parts import (
     put,
     put_batch,
 )
+from tests.support.waiting import until
 
 
 class Disk:
@@ -168,7 +168,7 @@ def test_a_stop_while_the_disk_is_full(tmp_path: Path, disk: Disk, calls: int) -
     ("number", "said"),
     [
         (errno.EDQUOT, r"no room for the message on the disk of .*quota"),
-        (errno.EMFILE, r"too many files are open; raise ulimit -n"),
+        (errno.EMFILE, r"too many files are open; raise LimitNOFILE \(systemd\) or ulimit -n"),
         (errno.EIO, r"no file for the message can be made in .*: .*Input/output error"),
     ],
 )

@@ -20,7 +20,7 @@ from rmq_broker.store.recovery.checkpoint import Checkpoint
 from rmq_broker.store.recovery.stop_marker import StopKind
 from rmq_remoting.message_codec import decode_stored_message
 from tests.support.golden import DATA, json_file
-from tests.unit.broker.store.parts import content_of, opened, put
+from tests.support.stores import content_of, opened, put
 
 NAMES = ("clean", "killed", "damaged")
 Unpack = Callable[[str], Path]

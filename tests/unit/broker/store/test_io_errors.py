@@ -1,26 +1,32 @@
 """A disk that fails: unflushed data does not count as durable, and derived data is rebuilt.
 
-(A full disk: `test_disk_full.py`; the index: `index/test_message_index.py`; the log: `test_flush.py`.)
+(A full disk: `test_disk_full.py`; unreadable pages: `test_read_errors.py`; the index:
+`index/test_message_index.py`; the log: `flushing/test_flusher.py`; the JSON files of the broker, with power
+cuts: `persistence/test_power_cut.py`.)
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.flushing.group_commit import Durability
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint, invalidate_written
 from rmq_broker.store.recovery.stop_marker import StopKind
 from rmq_broker.store_tool.verify import verify
+from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.stores import bodies, check_agreement, fill, log_file, new_store, opened, overwrite, put
 from tests.support.waiting import until
-from tests.unit.broker.store.parts import bodies, check_agreement, fill, new_store, opened, overwrite, put
 
 MESSAGES = 200
+_EIO_OF_QUEUE = ".*Input/output error: '.*/consumequeue/"
 
 
 class Disk:
@@ -50,9 +56,10 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         yield Disk(patch)
 
 
-def started(root: Path) -> MessageStore:
+def started(root: Path, **keys: object) -> MessageStore:
     """A store that flushes every few milliseconds."""
-    store = new_store(root, flushIntervalCommitLog=2, flushIntervalConsumeQueue=2)
+    quick = {"flushIntervalCommitLog": 2, "flushIntervalConsumeQueue": 2, "flushCommitLogLeastPages": 0}
+    store = new_store(root, **quick, **keys)  # type: ignore[arg-type]
     store.open()
     store.start()
     return store
@@ -70,6 +77,118 @@ def drop_unflushed_entries(root: Path, topic: str, kept: int) -> None:
     overwrite(path, kept * 20, bytes(path.stat().st_size - kept * 20))
 
 
+# --- the log ---
+
+
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_failed_flush_of_the_log_ends_writing(tmp_path: Path, mode: str) -> None:
+    """Flushed messages stay. The kernel drops the pages of the others, and its next flush would succeed."""
+    is_failing = False
+
+    def handle(call: FlushCall) -> bool:
+        if is_failing and "commitlog/0" in call.path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return False
+
+    with intercepted_flushes(handle):
+        store = started(tmp_path, flushDiskType=mode)
+        fill(store, 20)
+        await until(lambda: _flushed(tmp_path) == store.max_phy_offset())
+        is_failing = True
+        lost, _ = put(store, b"undecided", "Topic0")
+        if mode == "SYNC_FLUSH":
+            assert await store.flushed() is Durability.FAILED
+        await until(lambda: store.unavailable_reason)
+        is_failing = False
+        with pytest.raises(
+            StoreUnavailable,
+            match=r"flushing to the disk failed: .*Input/output error: '.*commitlog/0{20}'",
+        ):
+            put(store)
+        assert len(bodies(store, "Topic0", last=20)) == 20
+        await store.stop()
+    overwrite(log_file(tmp_path), lost, bytes(1000))
+    store = opened(tmp_path)
+    assert put(store, b"next", "Topic0")[1] == 20
+    await store.stop()
+    check_whole(tmp_path, 21)
+
+
+# --- the index ---
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "fsync"])
+async def test_an_index_that_cannot_be_written_refuses_no_message(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It catches up when the disk can be written again."""
+    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
+    store = started(tmp_path, maxIndexNum=50)
+    put_keys(store, range(60))
+    disk.failing[call] = "/index/"
+    put_keys(store, range(60, 240))
+    await until(lambda: store.index.failure)
+    assert store.unavailable_reason is None
+    assert re.search(r"Input/output error: '.*/index/", str(store.index.failure))
+    disk.failing.clear()
+    await until(lambda: store.index.failure is None and not store.index.statistics().behind_bytes)
+    check_keys(store, 240)
+    await store.stop()
+    check_whole(tmp_path, 240)
+    store = opened(tmp_path, maxIndexNum=50)
+    check_keys(store, 240)
+    await store.stop()
+
+
+def put_keys(store: MessageStore, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        put(store, b"", "Topic0", properties=b"KEYS\x01k%d\x02" % number)
+
+
+def check_keys(store: MessageStore, count: int) -> None:
+    """Each of these messages is found by its key."""
+    for number in range(count):
+        found = store.query_by_key("Topic0", f"k{number}", 32, 0, 1 << 60).offsets
+        assert len(found) == 1, f"k{number}"
+
+
+# --- small files ---
+
+
+@pytest.mark.parametrize("name", ["abort", "rmq_boot_id"])
+async def test_a_start_that_cannot_mark_the_directory_names_the_file(
+    tmp_path: Path, disk: Disk, name: str
+) -> None:
+    """Otherwise the directory would look cleanly stopped after a power cut."""
+    store = opened(tmp_path)
+    fill(store, 20)
+    await store.stop()
+    disk.failing["fsync"] = name
+    with pytest.raises(OSError, match=rf"Input/output error: '.*/{name}\.tmp'"):
+        opened(tmp_path)
+    disk.failing.clear()
+    store = opened(tmp_path)
+    assert put(store, b"next", "Topic0")[1] == 20
+    await store.stop()
+    check_whole(tmp_path, 21)
+
+
+async def test_a_topic_whose_deletion_cannot_be_noted_keeps_its_queues(tmp_path: Path, disk: Disk) -> None:
+    """The deletion can be repeated."""
+    store = opened(tmp_path)
+    fill(store, 20, topics=2)
+    disk.failing["fsync"] = "rmq_queues.json"
+    with pytest.raises(OSError, match=r"Input/output error: '.*/rmq_queues\.json\.tmp'"):
+        store.delete_topics(["Topic0"])
+    assert len(bodies(store, "Topic0")) == 10
+    disk.failing.clear()
+    store.delete_topics(["Topic0"])
+    store.close()
+    store = opened(tmp_path)
+    assert [store.max_offset(topic, 0) for topic in ("Topic0", "Topic1")] == [0, 10]
+    await store.stop()
+
+
 # --- queues ---
 
 
@@ -82,7 +201,7 @@ async def test_entries_that_cannot_be_written_are_written_later(
     store = started(tmp_path)
     fill(store, MESSAGES)
     await until(lambda: store.unavailable_reason)
-    with pytest.raises(StoreUnavailable, match=r"no queue entries can be written: .*Input/output error"):
+    with pytest.raises(StoreUnavailable, match=rf"no queue entries can be written: {_EIO_OF_QUEUE}"):
         put(store)
     assert len(bodies(store, "Topic0")) == MESSAGES
     disk.failing.clear()
@@ -120,7 +239,7 @@ async def test_entries_lost_by_a_failed_flush_are_rebuilt(
     fill(store, 80, topics=2)
     put(store, b"the newest", "Topic1")
     await until(lambda: store.unavailable_reason)
-    with pytest.raises(StoreUnavailable, match=r"flushing to the disk failed: .*Input/output error"):
+    with pytest.raises(StoreUnavailable, match=rf"flushing to the disk failed: {_EIO_OF_QUEUE}"):
         put(store)
     disk.failing.clear()
     if is_stopped:
@@ -186,7 +305,7 @@ async def test_a_failed_preallocation(tmp_path: Path, disk: Disk, call: str) -> 
             stored += 1
         assert call != "posix_fallocate"
     except StoreUnavailable as error:
-        assert call == "posix_fallocate" and "Input/output error" in str(error)
+        assert call == "posix_fallocate" and "Input/output error: '" in str(error)
     assert store.unavailable_reason is None
     disk.failing.clear()
     assert put(store, b"next", "Topic0")[1] == stored

@@ -13,8 +13,8 @@ from rmq_broker.store.errors import StoreDamaged, StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_broker.store.reading.results import GetStatus
-from tests.unit.broker.parts import START_MS
-from tests.unit.broker.store.parts import (
+from tests.support.clock import START_MS
+from tests.support.stores import (
     Clock,
     bodies,
     check_agreement,

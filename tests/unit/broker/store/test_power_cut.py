@@ -11,10 +11,11 @@ import pytest
 
 from rmq_broker.store.log.mapped_file import PAGE_BYTES
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.recovery.checkpoint import Checkpoint
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory
 from tests.support.power_loss import cut_power as cut_only_flushed
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     Clock,
     bodies,
     check_agreement,
@@ -227,3 +228,33 @@ def test_a_topic_deleted_behind_the_end_that_a_power_cut_leaves(watched: Watched
     put(watched.store, b"new")
     watched.store._flusher.flush_log()
     assert bodies(watched.killed()) == [b"new"]
+
+
+# --- the index (more in `index/test_power_cut.py`) ---
+
+
+def test_a_power_cut_while_an_index_is_rebuilt_that_an_operator_removed(tmp_path: Path) -> None:
+    """Its new files end at the times of the removed ones, which the checkpoint knew as flushed."""
+
+    def open_again() -> MessageStore:
+        store = opened(tmp_path, maxIndexNum=450)
+        assert store.index.catch_up()
+        return store
+
+    store = open_again()
+    for number in range(1000):
+        put(store, b"", properties=b"KEYS\x01k%d\x02" % number)
+    store.index.catch_up()
+    store.index.flush()
+    store._flusher.flush()
+    store.close()
+    assert Checkpoint.load(tmp_path / "checkpoint").index_timestamp_ms > 0
+    shutil.rmtree(tmp_path / "index")
+    open_again().close()
+    for path in (tmp_path / "index").iterdir():
+        overwrite(path, PAGE_BYTES, bytes(2 * PAGE_BYTES))  # not header, first and last entries
+    machine_crashed(tmp_path)
+    store = open_again()
+    found = [len(store.query_by_key("TopicA", f"k{number}", 9, 0, 1 << 60).offsets) for number in range(1000)]
+    assert found == [1] * 1000
+    store.close()

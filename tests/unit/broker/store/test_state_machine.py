@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from rmq_broker.clock import system_clocks
 from rmq_broker.store.cleaning.cleaner import Cleaner
 from rmq_broker.store.cleaning.disk_space import DiskLevel, DiskSpace
 from rmq_broker.store.errors import MessageRejected
@@ -25,11 +26,11 @@ from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reading.results import GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
+from tests.support.broker_settings import broker_settings
 from tests.support.examples import examples
 from tests.support.flush_calls import FlushCall, WriteCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory, cut_power
-from tests.unit.broker.parts import broker_settings
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     Clock,
     content_of,
     machine_crashed,
@@ -179,7 +180,7 @@ class StoreMachine(RuleBasedStateMachine):
             [self.store.index],
             cast(DiskSpace, FullForAMoment()),
             settings,
-            self.clock,
+            system_clocks(),
         )
 
         async def look() -> None:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rmq_broker.delivery.inner_message import InnerMessage
+from tests.support.clock import START_MS, Clock
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
-from tests.unit.broker.parts import START_MS, Clock
 
 TIMER = "rmq_sys_wheel_timer"
 # The clock begins at a full second.
@@ -31,6 +31,7 @@ async def flushed(delivery: DeliveryBroker) -> None:
 async def killed(delivery: DeliveryBroker, folder: Path, **keys: object) -> AsyncIterator[DeliveryBroker]:
     """Open the directory of a killed broker, at the same time."""
     delivery.store.close()
+    delivery.clock.restart()
     again = opened(folder, delivery.clock, **keys)
     try:
         yield again

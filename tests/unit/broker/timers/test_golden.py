@@ -9,9 +9,9 @@ import pytest
 from rmq_broker.timers.timer_log import TimerLog, Unit
 from rmq_broker.timers.wheel import Slot
 from rmq_remoting.java_hash import string_hash_code
+from tests.support.clock import Clock
 from tests.support.golden import json_file
 from tests.support.golden_store import SETTINGS, unpack
-from tests.unit.broker.parts import Clock
 from tests.unit.broker.timers.parts import opened
 
 _FACTS = json_file("store/clean.timer.json")

@@ -10,8 +10,8 @@ import pytest
 
 from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import StoreUnavailable
+from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import DeliveryBroker
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
 _COUNT = 1000
@@ -102,7 +102,7 @@ async def test_a_completely_delivered_slot_is_finished(
         await asyncio.sleep(3600)
 
     delivery.clock.pass_seconds(0.8)
-    monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "flushes_each_message", True)
     monkeypatch.setattr(delivery.store, "flushed", never)
     await _cancelled(delivery, 9)
     monkeypatch.undo()

@@ -10,8 +10,8 @@ import pytest
 from rmq_broker.timers.metrics import TimerCollector
 from rmq_remoting.bodies.timer import TimerMetricsSerializeWrapper
 from rmq_remoting.daemon.exposition import Family, Histogram
+from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import DeliveryBroker
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import opened, with_properties
 
 _LABELS = ("local", "disk")

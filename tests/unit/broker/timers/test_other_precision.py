@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import DeliveryBroker
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import flushed, opened, with_properties
 
 _HOUR_MS = 3600 * 1000

@@ -10,8 +10,8 @@ import pytest
 
 from rmq_broker.timers.checkpoint import TimerCheckpoint
 from rmq_broker.timers.timer_log import UNIT_BYTES
+from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
 _TIMER_FILES = ("timerwheel", "timerlog", "config/timercheck")
@@ -135,6 +135,32 @@ async def test_messages_delivered_since_the_checkpoint_are_redelivered(tmp_path:
             await again.pass_seconds(1)
         assert len(again.stored("T")) == 99 + 33
         assert len(set(again.bodies("T"))) == 99
+
+
+@pytest.mark.parametrize("is_written", ["timerlog", "wheel"])
+async def test_a_kill_between_the_files_after_a_step_back_of_the_clock(
+    tmp_path: Path, is_written: str
+) -> None:
+    """The checkpoint is of a time that the clock has not reached again."""
+    delivery = opened(tmp_path)
+    delivery.clock.set_by(5 * 3600)
+    delivery.writer.put(inner("T", b"", TIMER_DELIVER_MS=str(delivery.clock.now_ms + 500)))
+    await delivery.pass_seconds(0.1)
+    await delivery.pass_seconds(60)
+    await flushed(delivery)
+    assert delivery.bodies("T") == [b""]
+    delivery.clock.set_by(-5 * 3600 - 60)
+    _put(delivery, range(20))
+    await delivery.pass_seconds(0.1)
+    pending = delivery.timers.pending
+    begin, data = pending.timer_log.unwritten()
+    pending.timer_log.write(begin, data)
+    if is_written == "wheel":
+        pending.wheel.write(pending.wheel.take_changes())
+    async with killed(delivery, tmp_path) as again:
+        for _ in range(20):
+            await again.pass_seconds(0.5)
+        assert sorted(int(body) for body in again.bodies("T")[1:]) == list(range(20))
 
 
 # --- one file ahead of another, as a power cut may leave them ---

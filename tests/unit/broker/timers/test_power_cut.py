@@ -11,8 +11,8 @@ import pytest
 from rmq_broker.delivery.message_writer import Written
 from rmq_broker.persistence.config_file import ConfigFile
 from rmq_broker.timers import wheel
+from tests.support.clock import Clock
 from tests.unit.broker.delivery.parts import DeliveryBroker
-from tests.unit.broker.parts import Clock
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 from tests.unit.broker.timers.parts import opened, with_properties
 

@@ -15,8 +15,8 @@ from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, MessageRejected, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
+from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import DeliveryBroker
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
 _DAY_MS = 24 * 3600 * 1000
@@ -387,6 +387,27 @@ async def test_a_finer_precision(tmp_path: Path) -> None:
     delivery.store.close()
 
 
+async def test_memory_that_runs_out_while_a_message_is_entered(
+    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other messages of its second are not lost, and neither is this one."""
+    timer_log = delivery.timers.pending.timer_log
+
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    delivery.writer.put(_at(2500, "T", b"before"))
+    await delivery.timed.deliver_due()
+    delivery.writer.put(_at(2600, "T", b"it"))
+    with monkeypatch.context() as patch:
+        patch.setattr(timer_log, "append", out_of_memory)
+        with pytest.raises(MemoryError):
+            await delivery.timed.deliver_due()
+    delivery.writer.put(_at(2700, "T", b"after"))
+    await delivery.pass_seconds(3)
+    assert delivery.bodies("T") == [b"before", b"it", b"after"]
+
+
 # --- the clock ---
 
 
@@ -454,7 +475,7 @@ async def test_a_message_removed_from_the_log(tmp_path: Path) -> None:
 async def test_with_sync_flush_a_slot_ends_after_its_messages_are_flushed(
     delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "flushes_each_message", True)
     waits = 0
 
     async def flushed() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rmq_broker.store.api import StoreDamaged
 from rmq_broker.timers.timer_log import UNIT_BYTES, TimerLog, Unit
-from tests.unit.broker.parts import START_MS
+from tests.support.clock import START_MS
 
 # Of ten entries and a blank.
 _FILE_BYTES = 10 * UNIT_BYTES + 20

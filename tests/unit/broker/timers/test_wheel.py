@@ -8,7 +8,7 @@ import pytest
 
 from rmq_broker.store.api import StoreDamaged
 from rmq_broker.timers.wheel import WHEEL_BYTES, Slot, TimerWheel
-from tests.unit.broker.parts import START_MS
+from tests.support.clock import START_MS
 
 _SPAN_MS = 14 * 24 * 3600 * 1000
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from rmq_broker.topics.service import TopicService
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.daemon.configuration import Change
-from tests.unit.broker.parts import Clock, broker_settings
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import Clock
 
 
 def _service(folder: Path) -> TopicService:

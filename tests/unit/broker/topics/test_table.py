@@ -14,8 +14,9 @@ from rmq_broker.topics.permissions import INHERIT, READ, READ_WRITE, perm_text
 from rmq_broker.topics.table import TopicsChanged, TopicTable
 from rmq_remoting.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from rmq_remoting.errors import BodyError
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS, Clock
 from tests.support.golden import DATA, json_file
-from tests.unit.broker.parts import START_MS, Clock, broker_settings
 
 _APACHES_FILE = DATA / "protocol" / "config" / "topics.json"
 

@@ -17,10 +17,11 @@ from rmq_remoting.headers.transaction import (
 )
 from rmq_remoting.message import MessageExt
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.clock import Clock
 from tests.support.local_broker import STORE_HOST
+from tests.support.peers import Peer
 from tests.support.waiting import loop_passes
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
-from tests.unit.broker.parts import Clock, Peer
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -53,7 +54,7 @@ class TransactionBroker(DeliveryBroker):
             self.store,
             self.writer,
             STORE_HOST,
-            self.clock,
+            self.clock.clocks,
         )
 
     def send(self, body: bytes = b"body", *, queue_id: int = 2, **properties: str) -> Written:
@@ -81,7 +82,7 @@ class TransactionBroker(DeliveryBroker):
     def join(self, group: str = GROUP) -> Peer:
         """Connect a producer of a group."""
         peer = Peer()
-        client = ConnectedClient(peer.connection, "c", LanguageCode.JAVA, 0, self.clock.now_ms)
+        client = ConnectedClient(peer.connection, "c", LanguageCode.JAVA, 0, self.clock.steady_ms())
         self.producers.register(group, client)
         return peer
 
@@ -94,6 +95,7 @@ class TransactionBroker(DeliveryBroker):
     async def restarted(self, *, offsets_are_kept: bool = True) -> TransactionBroker:
         """Restart after a kill, with the offsets as they were, or with none as Apache's before any commit."""
         self.store.close()
+        self.clock.restart()
         after = TransactionBroker(self.folder, self.clock, **self._keys)
         if offsets_are_kept:
             after.offsets.decode(self.offsets.encode())
@@ -107,7 +109,7 @@ class TransactionBroker(DeliveryBroker):
 
 def question(peer: Peer) -> tuple[CheckTransactionStateRequestHeader, RemotingCommand]:
     """Return the last check request that a producer received."""
-    command = peer.received()[-1]
+    command = peer.received[-1]
     assert command.code == RequestCode.CHECK_TRANSACTION_STATE and command.is_oneway
     return CheckTransactionStateRequestHeader.decode(command.ext_fields), command
 

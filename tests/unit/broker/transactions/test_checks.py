@@ -12,8 +12,8 @@ from rmq_broker.store.log.record import properties_of
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.message_codec import decode_messages
+from tests.support.stores import hold_flushes
 from tests.unit.broker.delivery.parts import inner
-from tests.unit.broker.store.parts import hold_flushes
 from tests.unit.broker.transactions.parts import (
     COMMIT,
     GIVEN_UP,
@@ -42,7 +42,7 @@ async def test_a_producer_is_checked_after_the_timeout(broker: TransactionBroker
     producer = broker.join()
     sent = broker.send(b"one", UNIQ_KEY="U", TAGS="paid")
     await broker.check_after(5.999)
-    assert producer.received() == []
+    assert producer.received == []
 
     await broker.check_after(0.001)
 
@@ -93,8 +93,8 @@ async def test_producers_of_a_group_are_checked_in_turn(broker: TransactionBroke
     broker.send(b"1")
     broker.send(b"2")
     await broker.check_after(6)
-    assert [len(producer.received()) for producer in producers] == [1, 1]
-    assert another.received() == []
+    assert [len(producer.received) for producer in producers] == [1, 1]
+    assert another.received == []
 
 
 async def test_a_disconnected_producer_is_not_checked(broker: TransactionBroker) -> None:
@@ -103,7 +103,7 @@ async def test_a_disconnected_producer_is_not_checked(broker: TransactionBroker)
     for _ in range(2):
         broker.send()
     await broker.check_after(6)
-    assert len(left.received()) == 2
+    assert len(left.received) == 2
 
 
 async def test_a_check_without_a_connected_producer(broker: TransactionBroker) -> None:
@@ -121,7 +121,7 @@ async def test_a_transaction_is_given_up_after_the_last_check(broker: Transactio
     for _ in range(4):
         await broker.check_after(30)
 
-    assert len(producer.received()) == 2
+    assert len(producer.received) == 2
     (message,) = broker.stored(GIVEN_UP)
     assert (message.body, message.properties["TRANSACTION_CHECK_TIMES"]) == (b"one", "2")
     assert message.properties["REAL_TOPIC"] == TOPIC
@@ -167,13 +167,13 @@ async def test_the_immunity_time_delays_checks(broker: TransactionBroker) -> Non
     producer = broker.join()
     sent = broker.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     await broker.check_after(30)
-    assert producer.received() == []
+    assert producer.received == []
     # It is appended again all the same: it must not hold up the progress of the others.
     assert broker.stored(HALF)[1].properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
     assert "TRANSACTION_CHECK_TIMES" not in broker.stored(HALF)[1].properties
 
     await broker.check_after(30)
-    assert len(producer.received()) == 1
+    assert len(producer.received) == 1
     broker.clock.pass_seconds(1)
     with pytest.raises(CommandError, match="CHECK_IMMUNITY_TIME_IN_SECONDS") as refused:
         broker.end(COMMIT, sent)
@@ -186,7 +186,7 @@ async def test_a_transaction_older_than_the_retention_is_given_up(broker: Transa
     producer = broker.join()
     broker.send()
     await broker.check_after(72 * 3600 + 1)
-    assert producer.received() == []
+    assert producer.received == []
     assert len(broker.stored(GIVEN_UP)) == 1
 
 
@@ -201,9 +201,9 @@ async def test_a_full_disk_interrupts_the_checks(
     with monkeypatch.context() as patch:
         patch.setattr(broker.writer, "put", refuse)
         await broker.check_after(6)
-    assert (producer.received(), len(broker.halves)) == ([], 1)
+    assert (producer.received, len(broker.halves)) == ([], 1)
     await broker.check_after(30)
-    assert len(producer.received()) == 1
+    assert len(producer.received) == 1
 
 
 async def test_half_messages_that_are_not_in_memory_are_read_in_a_thread(
@@ -213,7 +213,7 @@ async def test_half_messages_that_are_not_in_memory_are_read_in_a_thread(
     broker.send()
     monkeypatch.setattr(broker.store, "record_now", _cold)
     await broker.check_after(6)
-    assert len(producer.received()) == 1
+    assert len(producer.received) == 1
 
 
 async def test_unflushed_transactions_are_checked_too(broker: TransactionBroker) -> None:
@@ -239,10 +239,10 @@ async def test_an_unreadable_unflushed_transaction_is_checked_later(
 
     await broker.check_after(6)
 
-    assert (len(broker.halves), broker.service.checks.lost, producer.received()) == (1, 0, [])
+    assert (len(broker.halves), broker.service.checks.lost, producer.received) == (1, 0, [])
     broker.store.appender.flushed(broker.store.max_phy_offset())
     await broker.check_after(6)
-    assert len(producer.received()) == 1
+    assert len(producer.received) == 1
 
 
 async def test_a_removed_half_message_is_counted(
@@ -262,7 +262,7 @@ async def test_a_message_without_room_for_the_check_count_is_given_up(broker: Tr
     room = MAX_PROPERTIES_BYTES - len(properties_of(record, 0, len(record))) + 1
     broker.send(v="y" * room)
     await broker.check_after(6)
-    assert len(producer.received()) == 1
+    assert len(producer.received) == 1
     (message,) = broker.stored(GIVEN_UP)
     assert message.properties["v"] == "y" * room
 

@@ -13,7 +13,7 @@ from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
 from rmq_remoting.message_codec import decode_messages
-from tests.unit.broker.parts import Clock
+from tests.support.clock import Clock
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 from tests.unit.broker.transactions.parts import (
     COMMIT,
@@ -113,7 +113,7 @@ class _TransactionSteps:
         under_way = self.under_way
         producer = self.broker.join()
         await self.broker.check_after(30)
-        for command in producer.received():
+        for command in producer.received:
             (message,) = decode_messages(command.body)
             under_way.remove(int(message.body))
             self.committed.add(int(message.body))

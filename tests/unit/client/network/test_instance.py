@@ -9,8 +9,8 @@ import pytest
 
 from rmq_client import ClientSettings, NotRunning
 from rmq_client.network.instance import ClientInstance
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.waiting import until
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
 async def _instance() -> ClientInstance:

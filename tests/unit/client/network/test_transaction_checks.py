@@ -16,8 +16,8 @@ from rmq_remoting.headers.transaction import (
 )
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import encode_stored_message
+from tests.support.peers import Peer
 from tests.support.waiting import loop_passes
-from tests.unit.broker.parts import Peer
 
 _MAX_BODY = 1 << 20
 
@@ -67,7 +67,7 @@ async def test_errors_name_the_request(state: TransactionState, flag: int) -> No
     checks.handle_check(broker.connection, _question())
     await loop_passes()
 
-    (answer,) = broker.received()
+    (answer,) = broker.received
     assert (answer.code, answer.is_oneway, answer.remark) == (RequestCode.END_TRANSACTION, True, "because")
     header = EndTransactionRequestHeader.decode(answer.ext_fields)
     assert (header.commit_or_rollback, header.from_transaction_check) == (flag, True)
@@ -87,7 +87,7 @@ async def test_checks_without_a_producer_are_dropped(question: RemotingCommand) 
     checks, handle_check = _checks(TransactionState.COMMIT)
     checks.handle_check(broker.connection, question)
     await loop_passes()
-    assert (broker.received(), handle_check) == ([], [])
+    assert (broker.received, handle_check) == ([], [])
 
 
 async def test_a_stopped_producer_gets_no_checks() -> None:
@@ -102,7 +102,7 @@ async def test_a_stopped_producer_gets_no_checks() -> None:
     checks.remove("g", answer)
     checks.handle_check(broker.connection, _question())
     await loop_passes()
-    assert (broker.received(), handle_check) == ([], [])
+    assert (broker.received, handle_check) == ([], [])
 
 
 async def test_transaction_checks_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_transaction_checks_in_flight_are_bounded(monkeypatch: pytest.Monk
     assert len(handle_check) == 2
     release.set()
     await loop_passes()
-    assert len(broker.received()) == 2
+    assert len(broker.received) == 2
     await checks.stop()
 
 

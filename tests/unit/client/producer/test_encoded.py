@@ -1,6 +1,8 @@
-"""Sends of encoded messages over a real connection."""
+"""Sends of encoded messages."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -8,15 +10,15 @@ from rmq_client import ClientSettings, Message, NotRunning, RetryPolicy, TopicNo
 from rmq_client.producer.encoded import EncodedProducer
 from rmq_client.producer.encoding import Outgoing
 from rmq_remoting.message_batch import encode_batch
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.support.clusters import RunningCluster, running_cluster
 
 
-def _producer(cluster: FakeCluster) -> EncodedProducer:
+def _producer(cluster: RunningCluster) -> EncodedProducer:
     return EncodedProducer(cluster.address, "g", ClientSettings(), RetryPolicy())
 
 
-async def test_encoded_batches_and_messages_are_sent_unchanged() -> None:
-    async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
+async def test_encoded_batches_and_messages_are_sent_unchanged(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, {"broker-a": {"T": 2}}) as cluster:
         producer = _producer(cluster)
         await producer.start()
         try:
@@ -28,12 +30,13 @@ async def test_encoded_batches_and_messages_are_sent_unchanged() -> None:
             assert await producer.has_brokers()
         finally:
             await producer.stop()
-        assert cluster.broker.bodies == [b"1", b"2", b"3"]
-        assert cluster.broker.queues["T", 1].records[0].tags == "a"
+        messages = cluster.broker.messages()
+        assert [message.body for message in messages] == [b"1", b"2", b"3"]
+        assert messages[0].tags == "a"
 
 
-async def test_a_topic_without_a_route_raises() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_a_topic_without_a_route_raises(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         producer = _producer(cluster)
         await producer.start()
         try:
@@ -43,8 +46,8 @@ async def test_a_topic_without_a_route_raises() -> None:
             await producer.stop()
 
 
-async def test_an_encoded_producer_starts_once() -> None:
-    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+async def test_an_encoded_producer_starts_once(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
         producer = _producer(cluster)
         with pytest.raises(NotRunning):
             await producer.queues("T", 1.0)

@@ -9,8 +9,8 @@ from rmq_client.errors import ClientError
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.message import MessageExt
 from rmq_remoting.recall_handle import RecallHandle
-from tests.unit.client.fake_cluster import FakeCluster, Fault
-from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+from tests.support.fake_cluster import FakeCluster, Fault
+from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _REPLIES = "DefaultCluster_REPLY_TOPIC"
 _REPLY = RequestCode.SEND_REPLY_MESSAGE_V2

@@ -44,6 +44,7 @@ class HouseSettings(PaintSettings):
     unsupported: ClassVar = (
         UnsupportedSetting("colour", one_of("BLACK"), "black paint", "use GREEN"),
         UnsupportedSetting("gardenName", one_of("Eden"), "paradise", "choose another name"),
+        UnsupportedSetting("gate", one_of("locked"), "a lock", "build a wall", is_system_property=True),
     )
 
     door: Port = setting(80, "door", "Number of the door.")
@@ -67,5 +68,6 @@ def known_keys() -> Mapping[str, KnownKey]:
         KnownKey("gardenOpen", "boolean", "true", "Garden"),
         KnownKey("gardenRatio", "double", "0.8", "Garden"),
         KnownKey("gardenName", "String", "", "Garden"),
+        KnownKey("gate", "String", "open", "Garden"),
     ]
     return {key.key: key for key in keys}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -34,6 +36,8 @@ class SmallDaemon:
             await asyncio.Event().wait()
         if self._fault == "task dies":
             self._supervisor.start("flush", self._die, on_death=OnDeath.STOP_DAEMON)
+        if self._fault == "page is gone":
+            _touch_missing_page()
         if self._fault == "thread stays":
             threading.Thread(target=time.sleep, args=(60,)).start()
         return f"small 127.0.0.1:{80}"
@@ -49,6 +53,15 @@ class SmallDaemon:
 
     async def _die(self) -> None:
         raise OSError("no disk")
+
+
+def _touch_missing_page() -> None:
+    """Access a mapped page that the file does not have; one that the disk cannot read has the same effect."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), mmap.PAGESIZE) as mapped:
+            file.truncate(0)
+            mapped[0]
 
 
 def command(arguments: Sequence[str]) -> int:

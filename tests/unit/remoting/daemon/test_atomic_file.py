@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,24 @@ def test_the_names_of_new_folders_are_flushed(tmp_path: Path) -> None:
         assert flushed == ["store/config/topics.json.tmp", "store/config"]
 
 
+def test_a_folder_whose_name_could_not_be_flushed_is_created_again(tmp_path: Path) -> None:
+    flushed: list[str] = []
+
+    def fail_once(call: FlushCall) -> bool:
+        flushed.append(call.path)
+        if len(flushed) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return True
+
+    path = tmp_path / "config" / "topics.json"
+    with intercepted_flushes(fail_once):
+        with pytest.raises(OSError, match=rf"Input/output error: '{tmp_path}'"):
+            replace_file(path, b"{}")
+        replace_file(path, b"{}")
+    assert flushed[:2] == [str(tmp_path)] * 2
+    assert path.read_bytes() == b"{}"
+
+
 def test_the_previous_content_is_kept_as_backup(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     for content in (b"1", b"2", b"3"):
@@ -55,6 +75,18 @@ def test_a_failed_write_keeps_the_old_content(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"topics\.json\.tmp"):
         replace_file(path, b"new")
     assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("content", [b"new", bytes(100_000)])
+def test_a_full_disk_is_named_and_nothing_of_the_new_content_stays(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "topics.json"
+    path.write_bytes(b"old")
+    (tmp_path / "topics.json.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        replace_file(path, content, keep_backup=True)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("topics.json", b"old")]
+    replace_file(path, content, keep_backup=True)
+    assert path.read_bytes() == content
 
 
 def test_the_backup_is_read_if_the_file_is_missing_or_empty(tmp_path: Path) -> None:

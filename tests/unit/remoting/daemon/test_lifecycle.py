@@ -150,6 +150,13 @@ async def test_a_hanging_process_is_killed_with_its_stacks_logged(fault: str) ->
         assert "most recent call first" in process.said
 
 
+async def test_a_mapped_page_that_is_gone_ends_the_process_with_its_stacks_logged() -> None:
+    async with _running("--fault", "page is gone") as process:
+        assert await process.ends() == -signal.SIGBUS
+        assert "Bus error" in process.said
+        assert "_touch_missing_page" in process.said
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -17,7 +17,7 @@ from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.retries import WaitTimeouts
 from rmq_client import ClientSettings, MessageQueue, PermissionDenied, TopicNotFound, TopicRoute, Unavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
-from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
+from tests.support.fake_cluster import BORN_MS, FakeCluster, Fault
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.lag import LagListener, QueryLag
 from pyspark_rocketmq.offsets import QueueKey
-from tests.unit.spark.lag.events import QUERY, RUN, ended, idle, progress, source
+from tests.support.spark_events import QUERY, RUN, ended, idle, progress, source
 
 OTHER_RUN = str(UUID(int=12))
 RATE = {"description": "RateStreamV2[rowsPerSecond=1]", "topic": "x"}

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from pyspark_rocketmq.lag import LagListener
-from tests.unit.spark.lag.events import QUERY, ended, progress, source
+from tests.support.spark_events import QUERY, ended, progress, source
 
 OTHER, OTHER_RUN = str(UUID(int=2)), str(UUID(int=22))
 

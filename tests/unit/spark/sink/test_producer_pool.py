@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,21 +11,15 @@ from pyspark_rocketmq.sink.producer_pool import ProducerPool
 from pyspark_rocketmq.sink.send_requests import send_requests
 from pyspark_rocketmq.sink.settings import SinkSettings
 from rmq_client import MessageQueue
-from rmq_client.loop_thread import LoopThread
 from rmq_remoting.codes import RequestCode
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.support.clusters import RunningCluster, cluster_in_a_thread
 from tests.unit.spark.sink.samples import encode, rows
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    thread = LoopThread("fake-cluster")
-    fake = FakeCluster({"broker-a": {"T": 2}})
-    thread.submit(fake.__aenter__()).result()
-    yield fake
-    thread.submit(fake.__aexit__(None, None, None)).result()
-    thread.signal_stop()
-    thread.join()
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with cluster_in_a_thread(tmp_path, {"broker-a": {"T": 2}}) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -34,7 +29,7 @@ def producer_pool() -> Iterator[ProducerPool]:
     here.close()
 
 
-def _settings(cluster: FakeCluster, group: str = "g") -> SinkSettings:
+def _settings(cluster: RunningCluster, group: str = "g") -> SinkSettings:
     return SinkSettings(cluster.address, group, topic="T")
 
 
@@ -43,14 +38,14 @@ def _send_with_retries(producer_pool: ProducerPool, settings: SinkSettings, body
         assert sender.send_all(send_requests(encode(rows(body=[body])), {}, settings)).result() == {}
 
 
-def test_sequential_tasks_share_a_connection(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
+def test_sequential_tasks_share_a_connection(cluster: RunningCluster, producer_pool: ProducerPool) -> None:
     for body in (b"1", b"2", b"3"):
         _send_with_retries(producer_pool, _settings(cluster), body)
-    assert cluster.broker.bodies == [b"1", b"2", b"3"]
+    assert [message.body for message in cluster.broker.messages()] == [b"1", b"2", b"3"]
     assert cluster.broker.connections_opened == 1
 
 
-def test_queues_of_a_topic(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
+def test_queues_of_a_topic(cluster: RunningCluster, producer_pool: ProducerPool) -> None:
     with producer_pool.sender(_settings(cluster)) as sender:
         assert sender.queues(["T"]) == {
             "T": (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
@@ -58,7 +53,7 @@ def test_queues_of_a_topic(cluster: FakeCluster, producer_pool: ProducerPool) ->
 
 
 def test_least_recently_used_idle_producers_are_stopped(
-    cluster: FakeCluster, producer_pool: ProducerPool
+    cluster: RunningCluster, producer_pool: ProducerPool
 ) -> None:
     for number in range(7):
         _send_with_retries(producer_pool, _settings(cluster, f"g{number}"), b"x")
@@ -69,10 +64,10 @@ def test_least_recently_used_idle_producers_are_stopped(
     assert left == ["g0", "g1", "g2"]
 
 
-def test_producer_in_use_is_not_stopped(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
+def test_producer_in_use_is_not_stopped(cluster: RunningCluster, producer_pool: ProducerPool) -> None:
     settings = _settings(cluster, "first")
     with producer_pool.sender(settings) as sender:
         for number in range(6):
             _send_with_retries(producer_pool, _settings(cluster, f"g{number}"), b"x")
         assert sender.send_all(send_requests(encode(rows(body=[b"last"])), {}, settings)).result() == {}
-    assert cluster.broker.bodies[-1] == b"last"
+    assert cluster.broker.messages()[-1].body == b"last"

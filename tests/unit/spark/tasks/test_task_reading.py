@@ -21,7 +21,7 @@ from pyspark_rocketmq.tasks.connection_pool import ConnectionPool, connection_po
 from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.compression import CompressionType
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster
 from tests.unit.spark.decoding.stored_records import compressed
 
 Row = tuple[int, int, bytes]

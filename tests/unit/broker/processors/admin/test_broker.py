@@ -22,7 +22,9 @@ from rmq_remoting.daemon import properties
 from rmq_remoting.daemon.configuration import load
 from rmq_remoting.errors import CommandError
 from rmq_remoting.tiers import InlineTier
-from tests.unit.broker.parts import Clock, FakeStore, Peer, answer_of
+from tests.support.clock import Clock
+from tests.support.peers import Peer
+from tests.unit.broker.processors.parts import FakeStore, answer_of
 
 # The keys of AdminBrokerProcessor.prepareRuntimeInfo, except the schedule's offsets (one per delay level in
 # use) and remainHowManyDataToCommit (only with a transient pool).

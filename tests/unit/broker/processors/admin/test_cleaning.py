@@ -13,7 +13,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
-from tests.unit.broker.parts import Peer, answer_of
+from tests.support.peers import Peer
+from tests.unit.broker.processors.parts import answer_of
 
 
 class Store:
@@ -37,6 +38,9 @@ class Store:
     async def delete_without_messages(self) -> list[str]:
         return await self._delete("unused without messages")
 
+    async def persist(self) -> None:
+        self.told.append("persisted")
+
     async def _delete(self, which: str) -> list[str]:
         if self.error is not None:
             raise self.error
@@ -50,7 +54,7 @@ def store() -> Store:
 
 
 def ask(store: Store, code: RequestCode) -> Result:
-    processor = CleaningProcessor(store, store)  # type: ignore[arg-type]
+    processor = CleaningProcessor(store, store, store.persist)  # type: ignore[arg-type]
     methods = {
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: processor.clean_expired_queues,
         RequestCode.CLEAN_UNUSED_TOPIC: processor.clean_unused_topics,
@@ -70,12 +74,12 @@ async def test_expired_queues_are_cleaned_before_the_response(store: Store) -> N
     assert isinstance(result, asyncio.Future) and not result.done()
     store.may_end.set()
     await answered(result)
-    assert store.told == ["queues", "unused without messages"]
+    assert store.told == ["queues", "unused without messages", "persisted"]
 
 
 async def test_unused_topics(store: Store) -> None:
     await answered(ask(store, RequestCode.CLEAN_UNUSED_TOPIC))
-    assert store.told == ["all unused"]
+    assert store.told == ["all unused", "persisted"]
 
 
 async def test_files_are_deleted_in_the_background(store: Store) -> None:

@@ -15,7 +15,8 @@ from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import START_MS, Peer
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
 
 
 class _Broker(BrokerTables):

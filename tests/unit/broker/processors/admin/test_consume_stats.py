@@ -21,7 +21,9 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import START_MS, FakeStore, Peer
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
+from tests.unit.broker.processors.parts import FakeStore
 
 _RETRY = "%RETRY%CG"
 

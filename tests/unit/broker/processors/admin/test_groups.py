@@ -16,17 +16,23 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import BodyError, CommandError
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import answer_of
+from tests.unit.broker.processors.parts import answer_of
 
 
 class _Broker(BrokerTables):
     def __init__(self, **keys: object) -> None:
         super().__init__(**keys)
         self.persist_calls = 0
-        self.admin = GroupAdminProcessor(self.groups, self.offsets, self.statistics, self._persist)
+        self.deletions_persisted = 0
+        self.admin = GroupAdminProcessor(
+            self.groups, self.offsets, self.statistics, self._persist, self._persist_deletion
+        )
 
     async def _persist(self) -> None:
         self.persist_calls += 1
+
+    async def _persist_deletion(self) -> None:
+        self.deletions_persisted += 1
 
     def update(self, config: SubscriptionGroupConfig) -> Result:
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -106,6 +112,7 @@ async def test_a_group_is_deleted_with_or_without_its_offsets(fields: dict[str, 
     assert (await answer_of(broker.delete(groupName="CG", **fields))).code == ResponseCode.SUCCESS
     assert "CG" not in broker.groups and broker.statistics.groups == {}
     assert broker.offsets.topics_of("CG") == left
+    assert (broker.persist_calls, broker.deletions_persisted) == ((1, 0) if left else (0, 1))
     assert (await answer_of(broker.delete(groupName="CG"))).code == ResponseCode.SUCCESS
 
 

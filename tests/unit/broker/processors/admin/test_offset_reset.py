@@ -12,7 +12,8 @@ from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import FakeStore, Peer, answer_of
+from tests.support.peers import Peer
+from tests.unit.broker.processors.parts import FakeStore, answer_of
 
 
 class _Broker(BrokerTables):
@@ -118,11 +119,11 @@ async def test_client_side_reset_notifies_members() -> None:
     broker.offsets.commit("CG", "T", 1, 0)
     assert await broker.reset(timestamp=200, isForce=False) == {0: 11, 1: 0}
     for peer in members:
-        (told,) = peer.received()
+        (told,) = peer.received
         assert told.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET and told.is_oneway
         assert (told.ext_fields["group"], told.ext_fields["topic"]) == ("CG", "T")
         assert told.ext_fields["timestamp"] == "200"
-    java, cpp = (peer.received()[0].body for peer in members)
+    java, cpp = (peer.received[0].body for peer in members)
     table = ResetOffsetBody.decode(java).offset_table
     assert sorted((queue.queue_id, offset) for queue, offset in table.items()) == [(0, 11), (1, 0)]
     entries = ResetOffsetBodyForC.decode(cpp).offset_table
@@ -145,7 +146,7 @@ async def test_request_of_a_c_tool_keeps_its_body_format() -> None:
     broker.offsets.commit("CG", "T", 0, 14)
     broker.tool_language = LanguageCode.CPP
     await broker.reset(queueId=0)
-    assert ResetOffsetBodyForC.decode(member.received()[0].body).offset_table[0].offset == 11
+    assert ResetOffsetBodyForC.decode(member.received[0].body).offset_table[0].offset == 11
 
 
 async def test_client_side_reset_without_members() -> None:
@@ -158,4 +159,4 @@ async def test_client_side_reset_without_members() -> None:
     assert problem.code == ResponseCode.CONSUMER_NOT_ONLINE
     old = broker.join(version=27)
     assert "too old" in (await broker.refusal()).remark
-    assert old.received() == []
+    assert old.received == []

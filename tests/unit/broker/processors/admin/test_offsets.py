@@ -12,7 +12,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import FakeStore, answer_of
+from tests.unit.broker.processors.parts import FakeStore, answer_of
 
 _LARGEST = 2**63 - 1
 

@@ -14,8 +14,11 @@ from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS
+from tests.support.peers import Peer
 from tests.unit.broker.filtering.parts import filter_table
-from tests.unit.broker.parts import START_MS, FakeStore, Peer, broker_settings
+from tests.unit.broker.processors.parts import FakeStore
 
 _FIRST = 10
 _ENTRIES = [(1000, 100, 5), (1100, 120, -5), (1220, 90, -(2**31) - 1)]

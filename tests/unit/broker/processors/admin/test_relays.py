@@ -18,8 +18,9 @@ from rmq_remoting.framing import encode_frame
 from rmq_remoting.message_ids import offset_message_id
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.broker_tables import BrokerTables
+from tests.support.peers import Peer
 from tests.support.waiting import until
-from tests.unit.broker.parts import Peer, answer_of
+from tests.unit.broker.processors.parts import answer_of
 
 _MESSAGE_ID = offset_message_id(("10.0.0.1", 10911), 4096)
 
@@ -57,8 +58,8 @@ class _Broker(BrokerTables):
 
 async def _asked(peer: Peer) -> RemotingCommand:
     """Return the request that the broker sent to a member."""
-    await until(peer.received)
-    (request,) = peer.received()
+    await until(lambda: peer.received)
+    (request,) = peer.received
     assert not request.is_oneway
     return request
 
@@ -96,7 +97,7 @@ async def test_disconnected_or_old_clients_are_refused() -> None:
         with pytest.raises(CommandError, match=remark) as refusal:
             broker.running_info(client_id)
         assert refusal.value.code == ResponseCode.SYSTEM_ERROR
-    assert old.received() == []
+    assert old.received == []
 
 
 async def test_client_that_disconnects_without_an_answer() -> None:
@@ -153,7 +154,7 @@ async def test_deleted_message_is_not_forwarded() -> None:
     member = broker.join("c1")
     with pytest.raises(CommandError, match="no message begins at offset 4097"):
         await answer_of(broker.consume(offset_message_id(("10.0.0.1", 10911), 4097)))
-    assert member.received() == []
+    assert member.received == []
 
 
 def _offsets(offset: int) -> bytes:

@@ -10,7 +10,8 @@ from rmq_remoting.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
-from tests.unit.broker.parts import Clock, Peer
+from tests.support.clock import Clock
+from tests.support.peers import Peer
 
 
 def _view(name: str, key: str) -> BrokerStatsData:

@@ -18,7 +18,7 @@ from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.broker_tables import BrokerTables
-from tests.unit.broker.parts import FakeStore, answer_of
+from tests.unit.broker.processors.parts import FakeStore, answer_of
 
 _FIELDS = {
     "topic": "T",
@@ -40,13 +40,19 @@ class _Broker(BrokerTables):
         self.persisted.set()
         self.disk_error: OSError | None = None
         deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
-        self.admin = TopicAdminProcessor(self.topics, deletion, self.settings, self._persist)
+        self.deletions_persisted = 0
+        self.admin = TopicAdminProcessor(
+            self.topics, deletion, self.settings, self._persist, self._persist_deletion
+        )
         self.stats = TopicStatsProcessor(self.topics, self.store, self.statistics, "broker-a")
 
     async def _persist(self) -> None:
         await self.persisted.wait()
         if self.disk_error is not None:
             raise self.disk_error
+
+    async def _persist_deletion(self) -> None:
+        self.deletions_persisted += 1
 
     def create(self, **fields: str) -> Result:
         request = RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, _FIELDS | fields)
@@ -155,6 +161,7 @@ async def test_topic_is_deleted_everywhere() -> None:
         broker.statistics.of_topic(name).put_messages += 1
     assert (await answer_of(broker.delete("T"))).code == ResponseCode.SUCCESS
     assert broker.store.deleted == ["T", "%RETRY%CG+T"]
+    assert broker.deletions_persisted == 1
     assert broker.offsets.topics_of("CG") == set(broker.statistics.topics) == {"%RETRY%CG"}
     assert "T" not in broker.topics and "%RETRY%CG+T" not in broker.topics and "%RETRY%CG" in broker.topics
 

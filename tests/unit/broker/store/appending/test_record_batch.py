@@ -10,7 +10,7 @@ from rmq_broker.store.appending.record_batch import BatchMessages, BatchStamp, P
 from rmq_broker.store.log.record import RecordTemplate, pack_host
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_remoting.message_codec import decode_messages
-from tests.unit.broker.store.parts import STORE_HOST
+from tests.support.stores import STORE_HOST
 
 _INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 _INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -14,7 +14,7 @@ import pytest
 from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     LOG_FILE_BYTES,
     bodies,
     check_agreement,

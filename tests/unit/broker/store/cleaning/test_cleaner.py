@@ -15,8 +15,9 @@ import pytest
 from rmq_broker.store.cleaning.cleaner import Cleaner
 from rmq_broker.store.cleaning.disk_space import DiskLevel, DiskSpace
 from rmq_broker.store.log.commit_log import CommitLog
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import Clock
 from tests.support.waiting import until
-from tests.unit.broker.parts import Clock, broker_settings
 from tests.unit.broker.store.fake_disk import FakeDisk, Health
 
 FILE_BYTES = 64 * 1024
@@ -67,7 +68,7 @@ class Store:
         self.queues = [Behind(), Behind()]
         self.index = Behind()
         self.cleaner = Cleaner(
-            self.log, self.queues, [self.index], self.space, self.settings, lambda: self.clock.now_ms / 1000
+            self.log, self.queues, [self.index], self.space, self.settings, self.clock.clocks
         )
         self.statistics = self.cleaner.statistics
 
@@ -216,7 +217,7 @@ async def test_unflushed_files_stay(store: Store) -> None:
 async def test_an_empty_log(tmp_path: Path) -> None:
     settings = broker_settings(storePathCommitLog=str(tmp_path))
     log, disk = CommitLog(tmp_path, FILE_BYTES), FakeDisk(99)
-    await Cleaner(log, [], [], DiskSpace(settings, Health(), disk.statvfs), settings).look()
+    await Cleaner(log, [], [], DiskSpace(settings, Health(), disk.statvfs), settings, Clock().clocks).look()
     assert log.oldest_file is None and log.min_offset == 0
 
 
@@ -420,4 +421,59 @@ async def test_queues_can_be_cleaned_on_request(store: Store) -> None:
     store.disk.percent = 95
     await store.look()
     await store.cleaner.clean_queues()
+    assert store.queues[0].calls == [5 * FILE_BYTES] * 2
+
+
+# --- steps of the wall clock ---
+
+
+@pytest.mark.parametrize("hours", [5, 24 * 365])
+async def test_a_clock_that_jumps_forward_and_back_deletes_no_file(
+    store: Store, hours: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.at_hour(4)
+    store.last_written(hours_ago=70)
+    assert await store.look() == ALL
+    store.clock.set_by(hours * HOUR_SECONDS)
+    store.settings.delete_when = ";".join(f"{hour:02d}" for hour in range(24))
+    assert await store.look(3) == ALL
+    store.cleaner.delete_expired()
+    assert await store.look(3) == ALL
+    store.clock.set_by(-hours * HOUR_SECONDS)
+    assert await store.look(3) == ALL
+    assert [record.levelname for record in caplog.records if "wall clock was set" in record.message] == [
+        "WARNING",
+        "WARNING",
+    ]
+    store.clock.pass_seconds(2 * HOUR_SECONDS)
+    assert await store.look() == [5], "72 hours have passed"
+
+
+async def test_deletion_goes_on_after_a_step_back(store: Store) -> None:
+    store.at_hour(5)
+    store.disk.percent = 86
+    store.settings.delete_file_batch_max = 1
+    assert await store.look() == [1, 2, 3, 4, 5]
+    store.clock.set_by(-5 * HOUR_SECONDS)
+    assert await store.look() == [2, 3, 4, 5]
+
+
+async def test_a_failed_deletion_is_retried_after_a_step_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    store.disk.percent = 95
+    store.queues[0].error = OSError(errno.EIO, os.strerror(errno.EIO))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", fail)
+        assert await store.look() == ALL
+    store.clock.set_by(-5 * HOUR_SECONDS)
+    store.clock.pass_seconds(120)
+    assert await store.look() == [5]
+    store.queues[0].error = None
+    store.clock.set_by(-5 * HOUR_SECONDS)
+    store.clock.pass_seconds(120)
+    await store.look()
     assert store.queues[0].calls == [5 * FILE_BYTES] * 2

@@ -12,7 +12,7 @@ import pytest
 
 from rmq_broker.store.cleaning.disk_space import DiskLevel, DiskSpace
 from rmq_broker.store.write_health import WriteHealth
-from tests.unit.broker.parts import broker_settings
+from tests.support.broker_settings import broker_settings
 from tests.unit.broker.store.fake_disk import FakeDisk, Health
 
 

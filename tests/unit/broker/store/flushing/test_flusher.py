@@ -17,8 +17,8 @@ from rmq_broker.store.flushing.flusher import FlushPosition
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.checkpoint import Checkpoint
 from rmq_broker.store.recovery.stop_marker import StopKind
+from tests.support.stores import Clock, check_agreement, fill, new_store, opened, put, put_batch
 from tests.support.waiting import until
-from tests.unit.broker.store.parts import Clock, check_agreement, fill, new_store, opened, put, put_batch
 
 
 class Disk:

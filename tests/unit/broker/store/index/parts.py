@@ -11,7 +11,8 @@ from rmq_broker.store.index.index_files import KeyQueryResult
 from rmq_broker.store.index.message_index import MessageIndex
 from rmq_broker.store.log.record import RecordSummary
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
-from tests.unit.broker.parts import START_MS, broker_settings
+from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS
 
 EVER = 1 << 60
 RECORD_BYTES = 100
@@ -82,12 +83,12 @@ class Indexed:
         self.note(topic, unique_key, keys, record.physical_offset)
 
     def append_batch(self, topic: str, unique_key: str, keys: Sequence[str] | None, count: int) -> None:
-        time_ms = START_MS + self.log.max_offset
-        offsets = []
+        time_ms = 0
+        offsets: list[int] = []
         for number in range(count):
             own = "" if keys is None else keys[number]
             record = self.log.append(topic, unique_key, own)
-            record.store_timestamp_ms = time_ms
+            time_ms = record.store_timestamp_ms = time_ms if offsets else record.store_timestamp_ms
             offsets.append(record.physical_offset)
             self.note(topic, unique_key, own, record.physical_offset)
         if keys is None and unique_key:

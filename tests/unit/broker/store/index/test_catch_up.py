@@ -8,7 +8,7 @@ import pytest
 
 from rmq_broker.store.index.catch_up import MAX_PAUSE_S, IndexCatchUp
 from rmq_remoting.sys_flags import MessageSysFlag
-from tests.unit.broker.parts import START_MS
+from tests.support.clock import START_MS
 from tests.unit.broker.store.index.parts import RECORD_BYTES, FakeLog
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.message_store import MessageStore
+from tests.support.clock import START_MS
+from tests.support.stores import new_store, opened, put, put_batch
 from tests.support.waiting import until
-from tests.unit.broker.parts import START_MS
-from tests.unit.broker.store.parts import new_store, opened, put, put_batch
 
 
 def found(store: MessageStore, key: str) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.index.index_file import IndexFile
-from tests.unit.broker.parts import START_MS
+from tests.support.clock import START_MS
 from tests.unit.broker.store.index.parts import EVER, check_sound, new_file, places
 
 Model = dict[int, list[int]]

@@ -11,7 +11,7 @@ import pytest
 from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.index_files import IndexFiles
 from rmq_broker.store.index.keys import index_hash
-from tests.unit.broker.parts import START_MS
+from tests.support.clock import START_MS
 from tests.unit.broker.store.index.parts import EVER, check_sound, places
 
 HASH = index_hash("T", "key")
@@ -66,6 +66,28 @@ def test_files_follow_each_other(tmp_path: Path) -> None:
     again = new_files(tmp_path)
     again.load()
     assert look_up(again) == [number * 100 for number in range(49, -1, -1)]
+
+
+@pytest.mark.parametrize("after", [3, 25])
+def test_messages_stored_while_the_clock_was_ahead_are_found(tmp_path: Path, after: int) -> None:
+    """By the time in their unique key; the messages after them are in the same file, or in the next one."""
+    files = new_files(tmp_path)
+    ahead_ms = START_MS + 5 * 3_600_000
+    put(files, 0, time_ms=START_MS)
+    put(files, 100, [index_hash("T", "other")], time_ms=ahead_ms)
+    for number in range(after):
+        put(files, 200 + number, time_ms=START_MS + 1000 + number)
+
+    def found(from_ms: int) -> list[int]:
+        return files.look_up("T", "other", 10, from_ms, EVER).offsets
+
+    assert found(ahead_ms - 1000) == [100]
+    assert found(ahead_ms + 1000) == []
+    files.flush_all()
+    files.close()
+    files = new_files(tmp_path)
+    files.load()
+    assert found(ahead_ms - 1000) == [100]
 
 
 def test_names_are_local_times_in_ascending_order(tmp_path: Path) -> None:
@@ -212,6 +234,46 @@ def test_after_a_crash_of_the_machine_flushed_full_files_stay(tmp_path: Path) ->
     files.load(flushed_ms=START_MS + 1800, drop_newer=True)
     assert names(tmp_path) == made[:1]
     assert files.flushed_timestamp_ms == START_MS + 1800
+
+
+@pytest.mark.parametrize("set_back_ms", [0, 1, 100_000])
+def test_files_that_end_no_later_than_a_flushed_one_are_not_flushed_for_that(
+    tmp_path: Path, set_back_ms: int
+) -> None:
+    """The clock was set back, or a file was filled in a millisecond."""
+    files = new_files(tmp_path)
+    for number in range(50):
+        if number == 19:
+            files.flush_full()
+        put(files, number * 100, time_ms=START_MS if number < 19 else START_MS - set_back_ms)
+    flushed_ms = files.flushed_timestamp_ms
+    assert flushed_ms == START_MS
+    files.close()
+    made = names(tmp_path)
+    files = new_files(tmp_path)
+    files.load(flushed_ms=flushed_ms, drop_newer=True)
+    assert names(tmp_path) == made[:1]
+
+
+def test_a_removal_that_fails_leaves_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = new_files(tmp_path)
+    for number in range(90):
+        put(files, number)
+    files.close()
+    made = names(tmp_path)
+    plain_unlink, removed = Path.unlink, []
+
+    def fail_after_two(path: Path, missing_ok: bool = False) -> None:
+        if path.name.isdecimal():
+            removed.append(path.name)
+            if len(removed) > 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        plain_unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fail_after_two)
+    with pytest.raises(OSError, match="Input/output"):
+        new_files(tmp_path).load(flushed_ms=0, drop_newer=True)
+    assert names(tmp_path) == made[:-2]
 
 
 def test_after_a_crash_of_the_process_full_files_are_flushed_again(tmp_path: Path) -> None:

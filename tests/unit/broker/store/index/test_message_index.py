@@ -17,10 +17,11 @@ import pytest
 
 from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.state import IndexState
+from tests.support.clock import START_MS
+from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.stores import new_store, put
 from tests.support.waiting import until
-from tests.unit.broker.parts import START_MS
 from tests.unit.broker.store.index.parts import Indexed, answer, check_sound, places, unique
-from tests.unit.broker.store.parts import new_store, put
 
 
 def state(indexed: Indexed) -> IndexState:
@@ -179,6 +180,23 @@ def test_a_kill_after_any_message(tmp_path: Path, seed: int, same_boot: bool) ->
         indexed.open(clean=False, same_boot=same_boot, checkpoint_ms=flushed_ms)
         assert indexed.index.catch_up()
         indexed.check()
+
+
+def test_the_removal_of_files_is_flushed_before_the_progress_file(tmp_path: Path) -> None:
+    """Without the entry there, no start notices that a file is missing before another."""
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 60)
+    indexed.index.catch_up()
+    stop(indexed)
+    flushed: list[str] = []
+
+    def note(call: FlushCall) -> bool:
+        flushed.append(Path(call.path).name)
+        return False
+
+    with intercepted_flushes(note):
+        indexed.open(clean=False, same_boot=False)
+    assert indexed.files() == [] and flushed[:2] == ["index", "rmq_index.json.tmp"]
 
 
 def test_a_kill_within_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

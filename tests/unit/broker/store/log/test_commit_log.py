@@ -10,7 +10,7 @@ import pytest
 from rmq_broker.store.errors import MessageRejected, StoreDamaged
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.log.mapped_file import file_name
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     LOG_FILE_BYTES,
     bodies,
     check_agreement,

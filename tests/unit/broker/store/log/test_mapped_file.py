@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import mmap
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +31,31 @@ def test_a_new_file_has_its_size_and_takes_no_space(tmp_path: Path) -> None:
     assert (file.start, file.path.stat().st_size) == (SIZE, SIZE)
     assert file.path.stat().st_blocks == 0
     file.close()
+
+
+def test_a_file_that_cannot_be_mapped_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may belong to another file by the time that the object is collected."""
+    failed: list[MappedFile] = []
+    numbers: list[int] = []
+
+    class Kept(MappedFile):
+        def __init__(self, path: Path, size: int, *, step_bytes: int) -> None:
+            failed.append(self)
+            super().__init__(path, size, step_bytes=step_bytes)
+
+    def fail(descriptor: int, size: int) -> None:
+        numbers.append(descriptor)
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mmap, "mmap", fail)
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            Kept(tmp_path / file_name(0), SIZE, step_bytes=STEP)
+    with (tmp_path / "other").open("w") as other:
+        assert other.fileno() == numbers[0]
+        failed.clear()
+        gc.collect()
+        os.fsync(other.fileno())
 
 
 def test_space_is_reserved_in_growing_steps(tmp_path: Path) -> None:

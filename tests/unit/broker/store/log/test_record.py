@@ -22,7 +22,7 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_stored_message, encode_stored_message
 from rmq_remoting.message_properties import encode_properties
 from tests.support.golden import json_lines
-from tests.unit.broker.store.parts import BORN_HOST, STORE_HOST, template
+from tests.support.stores import BORN_HOST, STORE_HOST, template
 
 GOLDEN = json_lines("wire/messages.jsonl", "stored message")
 V6, V4 = ("2001:db8::1", 10911), ("10.1.2.3", 5000)

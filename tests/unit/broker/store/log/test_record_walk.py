@@ -25,7 +25,7 @@ from rmq_broker.store.log.record import (
 )
 from rmq_broker.store.log.record_walk import ScanEnd, walk_records
 from rmq_remoting.sys_flags import MessageSysFlag
-from tests.unit.broker.store.parts import BORN_HOST, STORE_HOST
+from tests.support.stores import BORN_HOST, STORE_HOST
 
 FILE_BYTES = 64 * 1024
 FILE_START = 3 * FILE_BYTES

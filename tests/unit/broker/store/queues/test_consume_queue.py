@@ -8,8 +8,9 @@ import pytest
 
 from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.log.mapped_file import file_name
-from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
-from tests.unit.broker.store.parts import open_files_of_process
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, ConsumeQueue
+from rmq_broker.store.queues.entry_file import PLACEHOLDER_SIZE
+from tests.support.stores import open_files_of_process
 
 FILE_BYTES = 300 * 20
 PLACEHOLDER = QUEUE_ENTRY.pack(0, PLACEHOLDER_SIZE, 0)

@@ -13,7 +13,7 @@ import pytest
 from rmq_broker.store.queues import queue_resources
 from rmq_broker.store.queues.batch_consume_queue import BATCH_ENTRY_BYTES, BatchConsumeQueue
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
-from tests.unit.broker.store.parts import open_files_of_process
+from tests.support.stores import open_files_of_process
 
 
 def new_queues(root: Path, **options: Any) -> ConsumeQueues:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import threading
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.store.queues.descriptors import Descriptors, OpenFile, flush_file_system
-from tests.unit.broker.store.parts import open_files_of_process
+from tests.support.stores import open_files_of_process
 
 
 @pytest.fixture
@@ -48,6 +51,40 @@ def test_the_least_recently_used_file_is_evicted(path: Path) -> None:
     assert [start for start in range(4) if shared.get((owner, start))] == [0, 3]
     shared.close()
     assert len(shared) == 0
+
+
+def test_without_descriptors_the_open_files_are_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Descriptors(10)
+    owner = object()
+    for start in range(3):
+        shared.open((owner, start), path)
+
+    open_file = os.open
+
+    def fail(path: str | Path, *arguments: int) -> int:
+        if len(shared):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fail)
+        assert shared.open((owner, 3), path).read(0, 7) == b"content"
+    assert len(shared) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fail)
+        shared.close()
+        shared.open((owner, 4), path)
+    shared.close()
+
+
+def test_a_share_of_the_processs_descriptors_is_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (40, 40))
+    shared = Descriptors()
+    owner = object()
+    for start in range(30):
+        shared.open((owner, start), path)
+    assert len(shared) == 10
+    shared.close()
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

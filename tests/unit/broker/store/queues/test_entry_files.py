@@ -20,7 +20,7 @@ from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES, ConsumeQueue
 from rmq_broker.store.queues.queue_resources import QueueResources
 from tests.support.examples import examples
-from tests.unit.broker.store.parts import open_files_of_process
+from tests.support.stores import open_files_of_process
 
 PER_FILE = 300
 FILE_BYTES = PER_FILE * QUEUE_ENTRY_BYTES

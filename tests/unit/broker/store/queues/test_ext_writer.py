@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, ConsumeQueue
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
+from rmq_broker.store.queues.entry_file import PLACEHOLDER_SIZE
 from rmq_broker.store.queues.ext_writer import ExtWriter, MessageBitMap
 from rmq_broker.store.queues.extension import ConsumeQueueExt, is_ext_address
 from rmq_broker.store.queues.queue_resources import QueueResources

@@ -18,7 +18,7 @@ from rmq_broker.store.reading.log_ranges import (
     WarmLog,
     read_records,
 )
-from tests.unit.broker.store.parts import fill, log_file, opened
+from tests.support.stores import fill, log_file, opened
 
 _MEBIBYTE = 1024 * 1024
 

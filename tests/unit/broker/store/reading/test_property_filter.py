@@ -21,10 +21,10 @@ from rmq_broker.store.reading.reader import Reader
 from rmq_broker.store.reading.results import GetResult, GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
+from tests.support.broker_settings import broker_settings
 from tests.support.examples import examples
 from tests.support.golden import json_lines
-from tests.unit.broker.parts import broker_settings
-from tests.unit.broker.store.parts import fill, log_file, new_store, opened, put
+from tests.support.stores import fill, log_file, new_store, opened, put
 
 _LARGE = 1 << 20
 

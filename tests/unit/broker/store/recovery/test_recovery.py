@@ -15,7 +15,7 @@ from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.recovery.checkpoint import Checkpoint
 from rmq_broker.store.recovery.recovery import RecoveryReport
 from rmq_broker.store.recovery.stop_marker import StopKind
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     Clock,
     bodies,
     check_agreement,

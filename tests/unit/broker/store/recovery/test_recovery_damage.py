@@ -13,7 +13,7 @@ from rmq_broker.store.log.mapped_file import HEAD_BYTES, PAGE_BYTES, file_name
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.reading.results import GetStatus
-from tests.unit.broker.store.parts import (
+from tests.support.stores import (
     Clock,
     bodies,
     check_agreement,

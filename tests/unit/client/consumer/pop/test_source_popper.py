@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -139,3 +141,34 @@ async def test_messages_popped_after_the_stop_become_visible_again() -> None:
     await asyncio.wait([task])
     await bench.popper.finish()
     assert (bench.service.consumed, bench.service.given_back) == ([], [0])
+
+
+class _FasterOthers(_Client):
+    """Announces messages that other consumers have popped by the time of the pop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.popped_at: list[float] = []
+
+    async def pop(self, *arguments: Any, **options: Any) -> PopResult:
+        self.popped_at.append(asyncio.get_running_loop().time())
+        return await super().pop(*arguments, **options)
+
+    async def has_messages(self, *_: Any, **__: Any) -> bool:
+        return True
+
+
+@pytest.mark.virtual_time
+async def test_pauses_after_vain_pops_are_bounded_and_random() -> None:
+    bench = _Bench(in_order=False)
+    bench.client = bench.popper._client = client = _FasterOthers()  # type: ignore[assignment]
+    await bench.run(20.0)
+
+    pauses = [later - earlier for earlier, later in pairwise(client.popped_at)]
+    longest = [0.01 * 2**number for number in range(6)]
+    assert pauses[0] == 0.0
+    shares = [pause / most for pause, most in zip(pauses[1:7], longest, strict=True)]
+    shares += [pause / 0.64 for pause in pauses[7:]]
+    assert len(shares) > 30
+    assert 0.4999 < min(shares) < 0.99
+    assert max(shares) < 1.0001

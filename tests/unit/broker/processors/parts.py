@@ -1,0 +1,65 @@
+"""Parts of the tests of processors: a store without files, and responses that are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Result
+
+
+async def answer_of(result: Result) -> RemotingCommand:
+    """The response that a processor gave or promised."""
+    answer = await result if isinstance(result, asyncio.Future) else result
+    assert isinstance(answer, RemotingCommand)
+    return answer
+
+
+class FakeStore:
+    """Queues by topic and id: each a list of store times; offsets count from `first_offsets`."""
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[str, int], list[int]] = {}
+        self.first_offsets: dict[tuple[str, int], int] = {}
+        self.recent_from_ms = 0
+        self.deleted: list[str] = []
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        return self.first_offsets.get((topic, queue_id), 0)
+
+    def reported_min_offset(self, topic: str, queue_id: int) -> int:
+        return self.min_offset(topic, queue_id)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return self.min_offset(topic, queue_id) + len(self.queues.get((topic, queue_id), ()))
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
+        times = self.queues.get((topic, queue_id), [])
+        before = sum(time <= timestamp_ms if upper else time < timestamp_ms for time in times)
+        return self.min_offset(topic, queue_id) + (max(0, before - 1) if upper else before)
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        times = self.queues.get((topic, queue_id), [])
+        index = queue_offset - self.min_offset(topic, queue_id)
+        return times[index] if 0 <= index < len(times) else -1
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        time = self.store_time_at(topic, queue_id, queue_offset)
+        return time >= 0 and time >= self.recent_from_ms
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        self.deleted += names
+
+    def runtime_info(self) -> dict[str, str]:
+        ratios = {"commitLogDiskRatio": "0.25", "consumeQueueDiskRatio": "0.25"}
+        return {"commitLogMinOffset": "0", "commitLogMaxOffset": "4096", "flushBehindBytes": "2048", **ratios}
+
+    def min_phy_offset(self) -> int:
+        return 0
+
+    def max_phy_offset(self) -> int:
+        return 4096

@@ -1,0 +1,73 @@
+"""Pulls whose answers are damaged: the messages that are returned, and where the next pull begins."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from rmq_client.consumer.requests.pull_client import PullClient, PullResult, PullSettings
+from rmq_client.consumer.subscription import Subscription
+from rmq_client.errors import BrokerError
+from rmq_client.network.routing import TopicRoute
+from rmq_client.settings import ClientSettings
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.headers.pull import PullMessageResponseHeader
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_codec import encode_stored_message
+from rmq_remoting.message_queue import MessageQueue
+from rmq_remoting.sys_flags import MessageSysFlag
+
+_QUEUE = MessageQueue("T", "b", 0)
+_ROUTE = TopicRoute("T", (), (_QUEUE,), {"b": {0: "b:1"}})
+_HEADER = PullMessageResponseHeader(
+    suggest_which_broker_id=0, next_begin_offset=13, min_offset=0, max_offset=20
+)
+_MESSAGES = [MessageExt("T", b"%d" % offset, queue_offset=offset) for offset in (10, 11, 12)]
+
+
+class _Broker:
+    """Answers every pull with these records."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_seconds: float
+    ) -> RemotingCommand:
+        return command.response(ResponseCode.SUCCESS, None, _HEADER.encode(), self._body)
+
+
+async def _pull(body: bytes) -> PullResult:
+    client = PullClient(_Broker(body), "g", PullSettings(), ClientSettings())
+    return await client.pull(_ROUTE, _QUEUE, 10, Subscription("T", "*", 1))
+
+
+def _offsets(result: PullResult) -> list[int]:
+    return [message.queue_offset for message in result.messages]
+
+
+async def test_all_messages_are_returned() -> None:
+    result = await _pull(b"".join(map(encode_stored_message, _MESSAGES)))
+    assert (_offsets(result), result.next_offset) == ([10, 11, 12], 13)
+
+
+async def test_the_next_pull_begins_at_a_damaged_record() -> None:
+    intact, damaged = map(encode_stored_message, _MESSAGES[:2])
+    result = await _pull(intact + b"\1" * len(damaged))
+    assert (_offsets(result), result.next_offset) == ([10], 11)
+
+
+async def test_an_answer_that_begins_with_a_damaged_record_is_an_error() -> None:
+    with pytest.raises(BrokerError, match="unreadable messages") as caught:
+        await _pull(b"\1" * 99)
+    assert str(_QUEUE) in str(caught.value)
+
+
+async def test_a_message_that_cannot_be_decompressed_is_skipped() -> None:
+    compressed = MessageExt("T", zlib.compress(b"x"), queue_offset=11, sys_flag=MessageSysFlag.COMPRESSED)
+    broken = MessageExt("T", b"no zlib", queue_offset=12, sys_flag=MessageSysFlag.COMPRESSED)
+    result = await _pull(b"".join(map(encode_stored_message, (_MESSAGES[0], compressed, broken))))
+    assert (_offsets(result), result.next_offset) == ([10, 11], 13)
+    assert result.messages[1].body == b"x"

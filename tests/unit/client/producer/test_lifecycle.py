@@ -1,0 +1,124 @@
+"""A producer that cannot start undoes its own steps, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmq_client import Message, Producer, Tracing, TransactionState
+from rmq_client.network.instance import ClientInstance
+from rmq_client.producer.transactions import Transactions
+from rmq_client.trace.tracer import Tracer
+from rmq_remoting.codes import RequestCode
+from tests.support.clusters import RunningCluster, running_cluster
+from tests.support.waiting import until
+
+
+def _check(message: object) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+def _second(cluster: RunningCluster) -> Producer:
+    return Producer(cluster.address, group="g", check_transaction=_check, trace=Tracing(open_telemetry=False))
+
+
+def _unregistered(cluster: RunningCluster) -> int:
+    """Return how often the group was unregistered from the broker."""
+    requests = cluster.broker.requests(RequestCode.UNREGISTER_CLIENT)
+    return [request.ext_fields["producerGroup"] for request in requests].count("g")
+
+
+async def _assert_only_first(cluster: RunningCluster, first: Producer) -> None:
+    """The group has its first producer, and the process has no other one."""
+    instance = first._instance
+    assert instance is not None
+    data = instance.members.heartbeat()
+    assert [producer.group_name for producer in data.producer_data_set] == ["g"]
+    assert instance.members._producers["g"] == 1
+    assert instance.transaction_checks._answerers["g"] == [first._transactions._answer]
+    assert instance._users == 1
+    assert _unregistered(cluster) == 0
+
+
+async def test_an_early_start_failure_keeps_the_groups_other_producers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def fails(self: Tracer) -> None:
+        raise RuntimeError("no tracer")
+
+    monkeypatch.setattr(Tracer, "start", fails)
+    async with (
+        running_cluster(tmp_path) as cluster,
+        Producer(cluster.address, group="g", check_transaction=_check) as first,
+    ):
+        await first.queues("T")
+        with pytest.raises(RuntimeError, match="no tracer"):
+            await _second(cluster).start()
+        await _assert_only_first(cluster, first)
+
+
+async def test_a_late_start_failure_is_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async with (
+        running_cluster(tmp_path) as cluster,
+        Producer(cluster.address, group="g", check_transaction=_check) as first,
+    ):
+        await first.queues("T")
+        add_producer = ClientInstance.add_producer
+
+        async def fails(self: ClientInstance, group: str) -> None:
+            await add_producer(self, group)
+            if group == "g":
+                raise RuntimeError("no more")
+
+        monkeypatch.setattr(ClientInstance, "add_producer", fails)
+        with pytest.raises(RuntimeError, match="no more"):
+            await _second(cluster).start()
+        await _assert_only_first(cluster, first)
+
+
+@pytest.mark.parametrize("reached", [Tracer, Transactions, ClientInstance])
+async def test_a_cancelled_start_is_undone(
+    monkeypatch: pytest.MonkeyPatch, reached: type, tmp_path: Path
+) -> None:
+    name = {Tracer: "start", Transactions: "start", ClientInstance: "add_producer"}[reached]
+    here = asyncio.get_running_loop()
+    async with (
+        running_cluster(tmp_path) as cluster,
+        Producer(cluster.address, group="g", check_transaction=_check) as first,
+    ):
+        await first.queues("T")
+        original, starting = getattr(reached, name), list[asyncio.Task[None]]()
+        has_ended = threading.Event()
+
+        async def cancelled(self: object, *arguments: str) -> None:
+            await original(self, *arguments)
+            if arguments in ((), ("g",)):
+                here.call_soon_threadsafe(starting[0].cancel)
+                try:
+                    await asyncio.sleep(0.02)
+                finally:
+                    has_ended.set()
+
+        monkeypatch.setattr(reached, name, cancelled)
+        producer = _second(cluster)
+        starting.append(asyncio.create_task(producer.start()))
+        await asyncio.wait(starting)
+        assert starting[0].cancelled()
+        await until(has_ended.is_set)
+        await _assert_only_first(cluster, first)
+        monkeypatch.setattr(reached, name, original)
+        await producer.start()
+        await producer.stop()
+        await _assert_only_first(cluster, first)
+
+
+async def test_the_last_producer_removes_its_group(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        async with Producer(cluster.address, group="g") as producer:
+            await producer.queues("T")
+            await producer.send_oneway(Message("T", b"x"))
+            await until(lambda: cluster.broker.sends)
+        assert _unregistered(cluster) == 1
