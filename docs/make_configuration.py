@@ -19,6 +19,11 @@ of Apache RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is 
 with a warning and has no effect. Values that ask for a missing feature are refused at start and at run
 time: [broker](#values-that-the-broker-refuses), [name server](#values-that-the-name-server-refuses).
 
+Two kinds of settings may come from the environment. `NAMESRV_ADDR` is the default of `namesrvAddr`. The
+daemons also look for the keys `tls.…` among Java options (`JAVA_OPT`, `JAVA_OPT_EXT`, `JAVA_TOOL_OPTIONS`,
+`JDK_JAVA_OPTIONS`, `_JAVA_OPTIONS`), where Apache's servers read them (`-Dtls.server.mode=enforcing`). They
+refuse the values of the tables there, too, and ignore all other Java options.
+
 This page is written by `python docs/make_configuration.py`.
 """
 
