@@ -51,6 +51,7 @@ def _run(name: str, cluster: SmallCluster, home: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_batch_count(cluster: SmallCluster, tmp_path: Path) -> None:
     printed = "\n".join(_run("batch_count", cluster, tmp_path))
     tables = re.findall(r"\| *(\w+)\| *(\d+)\|", printed)

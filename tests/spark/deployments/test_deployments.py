@@ -56,6 +56,7 @@ def test_standalone_cluster_of_two_workers(cluster: SmallCluster, source: str, t
         assert used == set(spark.worker_folders), f"tasks of {sink} ran in {folders}"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(_MISSING), reason=f"a client of Spark Connect needs pyspark[connect]: no {_MISSING}")
 def test_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
     """The batch uses the source found by the server, the stream a registered one."""
