@@ -18,9 +18,9 @@ from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand, Serialization, next_opaque
 from rmq_remoting.errors import RequestError
+from rmq_remoting.ext_fields import encode_binary
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rmq_remoting.message_queue import MessageQueue
-from rmq_remoting.serialization.binary import encode_ext_fields
 from rmq_remoting.sys_flags import PullSysFlag
 
 from .errors import ClientError, NotRunning, UsageError, broker_error, readable, request_failure
@@ -233,7 +233,7 @@ class _PullRequests:
         if constant is None:
             fields = self._header(queue, offset, wish).encode()
             del fields["queueOffset"]
-            constant = encode_ext_fields(fields) + b"\0\x0bqueueOffset"
+            constant = encode_binary(fields) + b"\0\x0bqueueOffset"
             self._constant_fields.put((queue, wish), constant)
         text = b"%d" % offset
         raw_ext = b"%b\0\0\0%c%b" % (constant, len(text), text)

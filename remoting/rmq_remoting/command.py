@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
 from .codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_5_3_3, LanguageCode
+from .ext_fields import decode_binary, decode_json
 
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 _opaque_counter: Final = itertools.count(1)
@@ -28,8 +28,9 @@ def next_opaque() -> int:
 class RemotingCommand:
     """A request or a response.
 
-    `ext_fields` is decoded from `raw_ext` at the first access, which raises HeaderDecodeError if the bytes
-    are damaged. Processors of the hot path read the bytes themselves and never pay for the map.
+    `ext_fields` is decoded from `raw_ext`, bytes in the command's serialization, at the first access, which
+    raises HeaderDecodeError if the bytes are damaged. Processors of the hot path read the bytes themselves
+    and never pay for the map.
     """
 
     __slots__ = (
@@ -44,9 +45,6 @@ class RemotingCommand:
         "serialization",
         "version",
     )
-
-    # Set by serialization.binary; a class attribute, so that a command holds no reference to its decoder.
-    decode_raw_ext: Callable[[bytes], dict[str, str]]
 
     def __init__(
         self,
@@ -115,7 +113,12 @@ class RemotingCommand:
         """The header's string map."""
         fields = self._ext_fields
         if fields is None:
-            fields = {} if not self.raw_ext else RemotingCommand.decode_raw_ext(self.raw_ext)
+            raw = self.raw_ext
+            if not raw:
+                fields = {}
+            else:
+                is_binary = self.serialization is Serialization.BINARY
+                fields = decode_binary(raw) if is_binary else decode_json(raw)
             self._ext_fields = fields
         return fields
 

@@ -14,7 +14,8 @@ from typing import Final
 from .codes import FLAG_RESPONSE
 from .command import Serialization
 from .connection import Connection, ConnectionSettings, ConnectionStatistics, RequestHandler
-from .serialization import binary, json
+from .ext_fields import decode_binary, encode_binary
+from .serialization import json
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
@@ -65,9 +66,9 @@ class RequestSigner:
         remark_end = _FIXED_BYTES + remark_length
         # Fields without a value must be dropped here: servers take them for absent, but Apache's servers
         # would expect a signature of the word `null` (RocketMQSerializable.readStr, AclUtils).
-        fields = binary.decode_ext_fields(header[remark_end + 4 :]) | self._fields
+        fields = decode_binary(header[remark_end + 4 :]) | self._fields
         fields[SIGNATURE] = self.signature(fields, body)
-        ext = binary.encode_ext_fields(fields)
+        ext = encode_binary(fields)
         return b"".join((header[:remark_end], _INT32.pack(len(ext)), ext))
 
     def _json(self, header: bytes, body: memoryview) -> bytes | None:

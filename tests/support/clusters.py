@@ -26,7 +26,8 @@ from rmq_remoting.connection import Connection
 from rmq_remoting.daemon.configuration import Configuration
 from rmq_remoting.dispatch import Dispatcher, Processor, Result
 from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
-from rmq_remoting.headers.send import SendHeaderDecoder, SendMessageRequestHeader
+from rmq_remoting.headers.send import SendMessageRequestHeader
+from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_properties import properties_to_string
 from rmq_remoting.message_queue import MessageQueue

@@ -34,7 +34,8 @@ from rmq_remoting.headers.offsets import (
 )
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rmq_remoting.headers.reply import ReplyMessageRequestHeader
-from rmq_remoting.headers.send import SendHeaderDecoder, SendMessageRequestHeader
+from rmq_remoting.headers.send import SendMessageRequestHeader
+from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 from rmq_remoting.headers.topic import CreateTopicRequestHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_batch import decode_batch

@@ -15,7 +15,8 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.reply import ReplyMessageRequestHeader
-from rmq_remoting.headers.send import SendHeaderDecoder, SendMessageRequestHeader
+from rmq_remoting.headers.send import SendMessageRequestHeader
+from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 from rmq_remoting.message_properties import (
     PROPERTY_MESSAGE_REPLY_TO_CLIENT,
     PROPERTY_MSG_REGION,

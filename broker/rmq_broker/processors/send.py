@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_remoting.errors import CommandError
-from rmq_remoting.headers.send import SendHeaderDecoder
+from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 
 from ..sending.answering import SendAnswers, waits_for_flush
 from ..sending.planning import SendPlanner

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
-from rmq_remoting.headers.send import SendResponseEncoder
+from rmq_remoting.framing import FrameDecoder
+from rmq_remoting.headers.send_answers import SendResponseEncoder
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.recall_handle import RecallHandle
 
@@ -46,9 +47,7 @@ class SendAnswers:
         """Use the settings as they are now; to be called after a change."""
         self._encoder = SendResponseEncoder(self._settings.region_id, self._settings.trace_on)
 
-    def stored(
-        self, request: RemotingCommand, route: Route, plan: SendPlan, stored: Stored
-    ) -> bytes | RemotingCommand:
+    def stored(self, request: RemotingCommand, route: Route, plan: SendPlan, stored: Stored) -> bytes:
         """Return the answer to a send whose messages were stored."""
         if isinstance(stored, PlacedBatch):
             msg_id = self._msg_ids(stored.physical_offsets)
@@ -77,7 +76,7 @@ class SendAnswers:
             remark = f"service not available now: {error}. Nothing was stored"
         return self.refused(request, CommandError(code, remark))
 
-    def flushed(self, answer: bytes | RemotingCommand, durability: Durability) -> bytes | RemotingCommand:
+    def flushed(self, answer: bytes, durability: Durability) -> bytes | RemotingCommand:
         """Return the answer to a send under SYNC_FLUSH; `answer` is that for messages on disk.
 
         Raises CommandError where the flush failed.
@@ -85,7 +84,9 @@ class SendAnswers:
         if durability is Durability.FLUSHED:
             return answer
         if durability is Durability.TIMED_OUT:
-            return self._encoder.with_code(answer, ResponseCode.FLUSH_DISK_TIMEOUT)
+            (late,) = FrameDecoder().feed(answer)
+            late.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            return late
         raise CommandError(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"the message may be lost: {self._store.unavailable_reason}. Send it again, to another broker",

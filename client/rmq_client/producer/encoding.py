@@ -15,11 +15,11 @@ from typing import Final
 from rmq_remoting.codes import FLAG_ONEWAY, VERSION_5_3_3, LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.errors import HeaderError
+from rmq_remoting.ext_fields import encode_binary
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, SendTarget
 from rmq_remoting.message_properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
 from rmq_remoting.message_queue import MessageQueue
-from rmq_remoting.serialization.binary import encode_ext_fields
 
 from ..errors import BrokerError, broker_error
 from ..results import SendStatus
@@ -117,10 +117,8 @@ class QueueEndpoint:
         target = replace(self._target, sys_flag=sys_flag, flag=flag, batch=batch)
         fields = SendMessageRequestHeader(target, 0, b"").encode_v2()
         del fields["g"]
-        before = (
-            encode_ext_fields({key: fields.pop(key) for key in ("a", "b", "c", "d", "e", "f")}) + _BORN_KEY
-        )
-        between = encode_ext_fields(fields) + _PROPERTIES_KEY
+        before = encode_binary({key: fields.pop(key) for key in ("a", "b", "c", "d", "e", "f")}) + _BORN_KEY
+        between = encode_binary(fields) + _PROPERTIES_KEY
         pieces = (before, between, len(before) + _BORN_LENGTH + len(between) + 4)
         # Applications choose the flag: the number of prepared pieces must not grow with it.
         if len(self._pieces) < 64:

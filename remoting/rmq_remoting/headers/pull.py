@@ -16,6 +16,7 @@ from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode, ResponseCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError
 from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from .prepared import JSON_HEAD, JSON_TAIL, json_frame
 from .problems import header_error
 from .raw_fields import places_of
 
@@ -151,6 +152,9 @@ class PullMessageRequestHeader:
 _OFFSET_MARK: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
 _COMMIT_MARK: Final = b"\x00\x0ccommitOffset\x00\x00\x00"
 _CHANGING: Final = (b"queueOffset", b"commitOffset")
+# The same in a JSON header. In a text a quotation mark is escaped, so no value holds these bytes.
+_JSON_OFFSET_MARK: Final = b'"queueOffset":"'
+_JSON_COMMIT_MARK: Final = b'"commitOffset":"'
 _CONSTANT_FIELDS: Final = (
     "consumerGroup",
     "topic",
@@ -188,7 +192,7 @@ class PullHeaderDecoder(Generic[Stream]):
 
     def __init__(self, new_stream: Callable[[PullMessageRequestHeader], Stream]) -> None:
         self._new_stream = new_stream
-        # A binary header's key is the bytes around its offsets, a JSON header's its other fields.
+        # The key is the bytes around the offsets, or the other fields if the ext fields have been decoded.
         self._streams: BoundedCache[_Key, Stream] = BoundedCache(
             "pull_headers",
             max_entries=_MAX_STREAMS,
@@ -206,6 +210,11 @@ class PullHeaderDecoder(Generic[Stream]):
         raw = command.raw_ext
         if raw is None:
             return self._decode_fields(command.ext_fields)
+        if command.serialization is Serialization.BINARY:
+            return self._decode_binary(command, raw)
+        return self._decode_json(command, raw)
+
+    def _decode_binary(self, command: RemotingCommand, raw: bytes) -> tuple[Stream, int, int]:
         offset_mark = raw.find(_OFFSET_MARK)
         offset_at = offset_mark + len(_OFFSET_MARK)
         commit_mark = raw.find(_COMMIT_MARK, offset_at)
@@ -228,8 +237,30 @@ class PullHeaderDecoder(Generic[Stream]):
             return self._decode_alone(command.ext_fields)
         return stream, int(offset), int(commit)
 
+    def _decode_json(self, command: RemotingCommand, raw: bytes) -> tuple[Stream, int, int]:
+        offset_at = raw.find(_JSON_OFFSET_MARK) + len(_JSON_OFFSET_MARK)
+        commit_at = raw.find(_JSON_COMMIT_MARK) + len(_JSON_COMMIT_MARK)
+        if offset_at < len(_JSON_OFFSET_MARK) or commit_at < len(_JSON_COMMIT_MARK):
+            return self._decode_fields(command.ext_fields)
+        offset_end, commit_end = raw.find(b'"', offset_at), raw.find(b'"', commit_at)
+        if offset_at < commit_at:
+            key = (raw[:offset_at], raw[offset_end:commit_at], raw[commit_end:])
+        else:
+            key = (raw[:commit_at], raw[commit_end:offset_at], raw[offset_end:])
+        stream = self._streams.get(key)
+        if stream is None:
+            found = self._decode_fields(command.ext_fields)
+            if raw.count(_JSON_OFFSET_MARK) == 1 == raw.count(_JSON_COMMIT_MARK) and raw.count(b"{") == 1:
+                self._streams.discard(_fields_key(command.ext_fields))
+                self._streams.put(key, found[0])
+            return found
+        offset, commit = raw[offset_at:offset_end], raw[commit_at:commit_end]
+        if not (offset.isdigit() and commit.isdigit() and len(offset) <= _SAFE_DIGITS >= len(commit)):
+            return self._decode_alone(command.ext_fields)
+        return stream, int(offset), int(commit)
+
     def _decode_fields(self, fields: Mapping[str, str]) -> tuple[Stream, int, int]:
-        key = tuple(map(fields.get, _CONSTANT_FIELDS))
+        key = _fields_key(fields)
         stream = self._streams.get(key)
         if stream is None:
             header = PullMessageRequestHeader.decode(fields)
@@ -248,6 +279,10 @@ class PullHeaderDecoder(Generic[Stream]):
 
 def _size_of(key: _Key, stream: object) -> int:
     return _STREAM_BYTES + sum(map(len, filter(None, key)))
+
+
+def _fields_key(fields: Mapping[str, str]) -> _Key:
+    return tuple(map(fields.get, _CONSTANT_FIELDS))
 
 
 def _is_plain(text: str) -> bool:
@@ -321,10 +356,16 @@ _OFFSET_FIELDS: Final = (
 _FLAG_FIELDS: Final = b"\x00\x0ctopicSysFlag\x00\x00\x00%c%b\x00\x0cgroupSysFlag\x00\x00\x00%c%b"
 
 
+_JSON_FIELDS: Final = (
+    b'"suggestWhichBrokerId":"%d","nextBeginOffset":"%%d","minOffset":"%%d","maxOffset":"%%d",'
+    b'"topicSysFlag":"%d","groupSysFlag":"%d"'
+)
+
+
 class PullAnswers:
     """Encodes responses to pulls of one topic and group: they differ in offsets and messages alone."""
 
-    __slots__ = ("_fields", "_flags", "_suggested")
+    __slots__ = ("_fields", "_flags", "_json_header", "_suggested")
 
     def __init__(self, suggest_which_broker_id: int, topic_sys_flag: int, group_sys_flag: int) -> None:
         self._suggested = suggest_which_broker_id
@@ -336,6 +377,7 @@ class PullAnswers:
             + _OFFSET_FIELDS
             + _FLAG_FIELDS % (len(flags[0]), flags[0], len(flags[1]), flags[1])
         )
+        self._json_header = JSON_HEAD + _JSON_FIELDS % (self._suggested, *self._flags) + JSON_TAIL
 
     def header(self, following: int, lowest: int, highest: int) -> PullMessageResponseHeader:
         """Return the header of a response without messages."""
@@ -343,11 +385,10 @@ class PullAnswers:
 
     def found(
         self, request: RemotingCommand, following: int, lowest: int, highest: int, body: bytes
-    ) -> bytes | RemotingCommand:
-        """Return the response with messages: encoded at once where the request was binary."""
+    ) -> bytes:
+        """Return the response with messages, encoded in the request's serialization."""
         if request.serialization is not Serialization.BINARY:
-            header = self.header(following, lowest, highest)
-            return request.response(_FOUND, ext_fields=header.encode(), body=body)
+            return json_frame(self._json_header % (following, lowest, highest, request.opaque), body)
         first, second, third = b"%d" % following, b"%d" % lowest, b"%d" % highest
         fields = self._fields % (len(first), first, len(second), second, len(third), third)
         header_length = 21 + len(fields)

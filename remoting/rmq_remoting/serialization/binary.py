@@ -1,7 +1,7 @@
 """The ROCKETMQ (binary) header.
 
 `int16 code, int8 language, int16 version, int32 opaque, int32 flag, int32 remark length, remark,
-int32 ext length, {int16 key length, key, int32 value length, value}*`
+int32 ext length, ext fields`
 (Apache RocketMQ 5.3.3, RocketMQSerializable).
 """
 
@@ -13,13 +13,12 @@ from typing import Final
 from ..codes import MAX_BINARY_CODE, MIN_BINARY_CODE
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderDecodeError
+from ..ext_fields import encode_binary
 
 _FIXED: Final = Struct(">hbhiii")  # code, language, version, opaque, flag, remark length
-_INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _FIXED_SIZE: Final = _FIXED.size
 _unpack_fixed = _FIXED.unpack_from
-_unpack_int16 = _INT16.unpack_from
 _unpack_int32 = _INT32.unpack_from
 _BINARY: Final = Serialization.BINARY
 
@@ -44,52 +43,13 @@ def decode_header(data: bytes, start: int, end: int, body: bytes) -> RemotingCom
     return RemotingCommand(code, flag, opaque, language, version, remark, None, raw_ext, body, _BINARY)
 
 
-def decode_ext_fields(raw: bytes) -> dict[str, str]:
-    """Decode the string map. As in Apache's, an empty value counts as absent, the last of equal keys wins."""
-    fields: dict[str, str] = {}
-    position, end = 0, len(raw)
-    try:
-        while position < end:
-            (size,) = _unpack_int16(raw, position)
-            key_start = position + 2
-            value_start = key_start + size + 4
-            (value_size,) = _unpack_int32(raw, value_start - 4)
-            position = value_start + value_size
-            if size < 0 or value_size < 0 or position > end:
-                raise HeaderDecodeError("an ext field's length exceeds the ext fields")
-            key = raw[key_start : key_start + size].decode()
-            if value_size:
-                fields[key] = raw[value_start:position].decode()
-            else:
-                fields.pop(key, None)
-    except UnicodeDecodeError as error:
-        raise HeaderDecodeError("an ext field is not UTF-8") from error
-    except HeaderDecodeError:
-        raise
-    except Exception as error:  # struct.error: the map ends within a length
-        raise HeaderDecodeError("the ext fields end in the middle of a field") from error
-    return fields
-
-
-RemotingCommand.decode_raw_ext = staticmethod(decode_ext_fields)
-
-
-def encode_ext_fields(fields: dict[str, str]) -> bytes:
-    """Encode the map, in the order of the dict."""
-    parts: list[bytes] = []
-    for key, value in fields.items():
-        key_bytes, value_bytes = key.encode(), value.encode()
-        parts += (_INT16.pack(len(key_bytes)), key_bytes, _INT32.pack(len(value_bytes)), value_bytes)
-    return b"".join(parts)
-
-
 def encode_header(command: RemotingCommand) -> bytes:
     """Encode the header. Raises ValueError for a code of more than 16 bits: use JSON for it."""
     if not MIN_BINARY_CODE <= command.code <= MAX_BINARY_CODE:
         raise ValueError(f"code {command.code} does not fit a binary header")
     remark = command.remark.encode() if command.remark else b""
     raw_ext = command.unread_raw_ext
-    ext = raw_ext if raw_ext is not None else encode_ext_fields(command.ext_fields)
+    ext = raw_ext if raw_ext is not None else encode_binary(command.ext_fields)
     return b"".join(
         (
             _FIXED.pack(

@@ -69,7 +69,7 @@ def test_request_numbers_differ_and_stay_positive(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ext_fields_are_decoded_once() -> None:
-    command = RemotingCommand(10, 0, 1, raw_ext=ext_field(b"a", b"b"))
+    command = RemotingCommand(10, 0, 1, raw_ext=ext_field(b"a", b"b"), serialization=Serialization.BINARY)
 
     assert command.has_ext_fields
     assert "ext=?" in repr(command)
@@ -85,8 +85,8 @@ def test_command_without_fields_has_an_empty_map() -> None:
 
 
 def test_a_command_with_damaged_fields_has_a_repr() -> None:
-    command = RemotingCommand(10, 1, 1, raw_ext=b"\xff")
-    assert repr(command).startswith("<response code=10 opaque=1 JSON remark=None ext=?")
+    command = RemotingCommand(10, 1, 1, raw_ext=b"\xff", serialization=Serialization.BINARY)
+    assert repr(command).startswith("<response code=10 opaque=1 BINARY remark=None ext=?")
     with pytest.raises(HeaderDecodeError):
         _ = command.ext_fields
 

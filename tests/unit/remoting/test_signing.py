@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rmq_remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from rmq_remoting.command import RemotingCommand, Serialization
+from rmq_remoting.ext_fields import encode_binary
 from rmq_remoting.framing import FrameDecoder, encode_frame
-from rmq_remoting.serialization.binary import encode_ext_fields
 from rmq_remoting.signing import RequestSigner
 
 # Frames before and after AclClientRPCHook of Apache RocketMQ 5.3.3 had them.
@@ -78,7 +78,7 @@ def test_nothing_else_of_a_request_changes(
 
 
 def test_prepared_ext_fields_are_signed() -> None:
-    raw = encode_ext_fields({"topic": "orders", "queueId": "3"})
+    raw = encode_binary({"topic": "orders", "queueId": "3"})
     frame = encode_frame(RemotingCommand(11, 0, 1, raw_ext=raw, serialization=Serialization.BINARY))
     fields = decoded(RequestSigner("user", "secret").sign(frame)).ext_fields
     assert fields.pop("Signature") == RequestSigner("user", "secret").signature(fields, b"")

@@ -11,7 +11,9 @@ from rmq_client.producer.encoding import Outgoing, QueueEndpoint, Stored, decode
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.framing import FrameDecoder, encode_frame
-from rmq_remoting.headers.send import SendHeaderDecoder, SendResponseEncoder, SendTarget
+from rmq_remoting.headers.send import SendTarget
+from rmq_remoting.headers.send_answers import SendResponseEncoder
+from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 
 _HANDLE = "djEgVCBicm9rZXItYSAxIEs="
 _QUEUE = MessageQueue("Töpic", "broker-a", 3)

@@ -16,7 +16,8 @@ from rmq_remoting.errors import HeaderError, ProtocolError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.base import Header
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rmq_remoting.headers.send import SendHeaderDecoder, SendMessageResponseHeader
+from rmq_remoting.headers.send import SendMessageResponseHeader
+from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 from tests.support.examples import examples
 from tests.support.frames import decode_one, golden_frames
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +13,11 @@ from hypothesis import strategies as st
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.errors import HeaderDecodeError, HeaderError, RemotingError
+from rmq_remoting.ext_fields import decode_binary, decode_json, encode_binary
 from rmq_remoting.framing import encode_frame
-from rmq_remoting.headers.send import (
-    SendHeaderDecoder,
-    SendMessageRequestHeader,
-    SendMessageResponseHeader,
-    SendResponseEncoder,
-    SendTarget,
-)
-from rmq_remoting.serialization.binary import decode_ext_fields, encode_ext_fields
+from rmq_remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, SendTarget
+from rmq_remoting.headers.send_answers import SendResponseEncoder
+from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 from tests.support.examples import examples
 from tests.support.frames import GoldenFrame, decode_one, ext_field, golden_frames
 
@@ -35,7 +32,21 @@ def fast(decoder: SendHeaderDecoder, raw: bytes, code: int = V2) -> SendMessageR
 
 
 def slow(raw: bytes, code: int = V2) -> SendMessageRequestHeader:
-    return SendHeaderDecoder().decode(RemotingCommand(code, 0, 1, ext_fields=decode_ext_fields(raw)))
+    return SendHeaderDecoder().decode(RemotingCommand(code, 0, 1, ext_fields=decode_binary(raw)))
+
+
+def json_of(fields: list[tuple[str, str]]) -> bytes:
+    """Return the fields as a JSON object, which may name a field twice."""
+    members = (f"{json.dumps(key)}:{json.dumps(value, ensure_ascii=False)}" for key, value in fields)
+    return f"{{{','.join(members)}}}".encode()
+
+
+def fast_json(decoder: SendHeaderDecoder, raw: bytes, code: int = V2) -> SendMessageRequestHeader:
+    return decoder.decode(RemotingCommand(code, 0, 1, raw_ext=raw, serialization=Serialization.JSON))
+
+
+def slow_json(raw: bytes, code: int = V2) -> SendMessageRequestHeader:
+    return SendHeaderDecoder().decode(RemotingCommand(code, 0, 1, ext_fields=decode_json(raw)))
 
 
 def values(header: SendMessageRequestHeader) -> dict[str, Any]:
@@ -78,6 +89,9 @@ def test_golden_send_headers(golden: GoldenFrame) -> None:
 # --- the two ways ---
 
 MARKS = [
+    '"g":"',
+    '"i":"x',
+    '"\\',
     "\x00\x01g\x00\x00\x00\x0d",
     "\x00\x01i",
     "\x00\x01g\x00\x00\x00\x0d" + BORN,
@@ -141,12 +155,13 @@ def shapes(draw: st.DrawFn) -> list[Field]:
     return fields
 
 
-def raw_of(shape: list[Field], born: str, properties: str) -> bytes:
+def filled(shape: list[Field], born: str, properties: str) -> list[tuple[str, str]]:
     changing = {"g": born, "i": properties}
-    return b"".join(
-        ext_field(key.encode(), (changing.get(key, "") if value is None else value).encode())
-        for key, value in shape
-    )
+    return [(key, changing.get(key, "") if value is None else value) for key, value in shape]
+
+
+def raw_of(shape: list[Field], born: str, properties: str) -> bytes:
+    return b"".join(ext_field(key.encode(), value.encode()) for key, value in filled(shape, born, properties))
 
 
 @settings(max_examples=examples(400))
@@ -162,6 +177,8 @@ def test_both_ways_of_decoding_give_the_same(
     for producer, born, properties in sends:
         raw = raw_of(producers[producer % len(producers)], born, properties)
         assert outcome(fast, decoder, raw, code) == outcome(slow, raw, code)
+        raw = json_of(filled(producers[producer % len(producers)], born, properties))
+        assert outcome(fast_json, decoder, raw, code) == outcome(slow_json, raw, code)
 
 
 @settings(max_examples=examples(200))
@@ -170,7 +187,7 @@ def test_damaged_maps_are_protocol_errors_when_the_target_is_cached(
     noise: bytes, at: int, insert: bool
 ) -> None:
     decoder = SendHeaderDecoder()
-    good = encode_ext_fields(FIELDS)
+    good = encode_binary(FIELDS)
     fast(decoder, good)
     damaged = good[:at] + noise + good[at if insert else at + len(noise) :]
 
@@ -179,15 +196,39 @@ def test_damaged_maps_are_protocol_errors_when_the_target_is_cached(
     assert result == outcome(slow, damaged)
 
 
+@settings(max_examples=examples(200))
+@given(st.binary(max_size=40), st.integers(0, 250), st.booleans())
+def test_damaged_json_is_decoded_as_without_a_cached_target(noise: bytes, at: int, insert: bool) -> None:
+    decoder = SendHeaderDecoder()
+    good = json_of(list(FIELDS.items()))
+    fast_json(decoder, good)
+    damaged = good[:at] + noise + good[at if insert else at + len(noise) :]
+    assert outcome(fast_json, decoder, damaged) == outcome(slow_json, damaged)
+
+
 def test_a_cached_target_is_found_by_its_bytes() -> None:
     decoder = SendHeaderDecoder()
-    first = fast(decoder, encode_ext_fields(FIELDS))
+    first = fast(decoder, encode_binary(FIELDS))
     insertions = [cache.insertions for cache in decoder.caches]
 
-    second = fast(decoder, encode_ext_fields({**FIELDS, "g": "1800000000001", "i": "TAGS\x01a\x02"}))
+    second = fast(decoder, encode_binary({**FIELDS, "g": "1800000000001", "i": "TAGS\x01a\x02"}))
 
     assert second.target is first.target
     assert (second.born_timestamp_ms, second.properties) == (1_800_000_000_001, b"TAGS\x01a\x02")
+    assert [cache.insertions for cache in decoder.caches] == insertions
+
+
+def test_a_cached_target_is_found_by_its_json() -> None:
+    decoder = SendHeaderDecoder()
+    in_apaches_order = sorted({**FIELDS, "i": "KEYS\x01k\x02"}.items())
+    first = fast_json(decoder, json_of(in_apaches_order))
+    insertions = [cache.insertions for cache in decoder.caches]
+
+    later = {**dict(in_apaches_order), "g": "1800000000001", "i": "TAGS\x01ключ\x02"}
+    second = fast_json(decoder, json_of(list(later.items())))
+
+    assert second.target is first.target
+    assert (second.born_timestamp_ms, second.properties.decode()) == (1_800_000_000_001, "TAGS\x01ключ\x02")
     assert [cache.insertions for cache in decoder.caches] == insertions
 
 
@@ -213,8 +254,10 @@ def test_a_value_that_holds_a_mark_does_not_move_the_cut(mark: str, key: str) ->
     decoder = SendHeaderDecoder()
     for value in (mark, "x" + mark, mark + "x", mark + mark):
         for born in (BORN, "1700000000999"):
-            raw = encode_ext_fields({**FIELDS, key: value, "g": born})
+            raw = encode_binary({**FIELDS, key: value, "g": born})
             assert outcome(fast, decoder, raw) == outcome(slow, raw)
+            raw = json_of(list({**FIELDS, key: value, "g": born}.items()))
+            assert outcome(fast_json, decoder, raw) == outcome(slow_json, raw)
 
 
 @pytest.mark.parametrize("properties", [b"\xff", b"KEYS\x01\xc3\x02", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"])
@@ -222,8 +265,8 @@ def test_a_value_that_holds_a_mark_does_not_move_the_cut(mark: str, key: str) ->
 def test_properties_that_are_not_utf8(properties: bytes, known: bool) -> None:
     decoder = SendHeaderDecoder()
     if known:
-        fast(decoder, encode_ext_fields(FIELDS))
-    raw = encode_ext_fields({**FIELDS, "i": "\x00"}).replace(
+        fast(decoder, encode_binary(FIELDS))
+    raw = encode_binary({**FIELDS, "i": "\x00"}).replace(
         ext_field(b"i", b"\x00"), ext_field(b"i", properties)
     )
 
@@ -234,13 +277,13 @@ def test_properties_that_are_not_utf8(properties: bytes, known: bool) -> None:
 def test_properties_in_any_script() -> None:
     decoder = SendHeaderDecoder()
     for _ in range(2):
-        raw = encode_ext_fields({**FIELDS, "i": "ключ\x01値😀\x02"})
+        raw = encode_binary({**FIELDS, "i": "ключ\x01値😀\x02"})
         assert fast(decoder, raw).properties.decode() == "ключ\x01値😀\x02"
 
 
 def test_damaged_length_of_the_properties_with_a_cached_target() -> None:
     decoder = SendHeaderDecoder()
-    good = encode_ext_fields({**FIELDS, "i": "x" * 30})
+    good = encode_binary({**FIELDS, "i": "x" * 30})
     fast(decoder, good)
     mark = good.index(b"\x00\x01i\x00") + 3
 
@@ -308,7 +351,7 @@ def test_both_versions_of_a_header_share_their_target() -> None:
 
     first = decoder.decode(RemotingCommand(10, 0, 1, ext_fields=header.encode_v1()))
     second = decoder.decode(RemotingCommand(V2, 0, 1, ext_fields=header.encode_v2()))
-    third = fast(decoder, encode_ext_fields(header.encode_v2()))
+    third = fast(decoder, encode_binary(header.encode_v2()))
 
     assert first.target is second.target is third.target
     assert values(first) == values(third) == values(header)
@@ -323,7 +366,7 @@ def test_the_caches_of_targets_are_bounded() -> None:
     for number in range(1000):
         fields = {**FIELDS, "b": f"Topic{number}"}
         for _ in range(2):
-            assert fast(decoder, encode_ext_fields(fields)).target.topic == f"Topic{number}"
+            assert fast(decoder, encode_binary(fields)).target.topic == f"Topic{number}"
         largest = [max(size, len(cache)) for size, cache in zip(largest, decoder.caches, strict=True)]
     assert all(10 < size <= 50 for size in largest)
 
@@ -333,7 +376,7 @@ def test_a_huge_target_is_not_cached(key: str) -> None:
     decoder = SendHeaderDecoder()
     fields = {**FIELDS, key: "x" * 1_000_000}
     for _ in range(2):
-        assert fast(decoder, encode_ext_fields(fields)).target.queue_id == 2
+        assert fast(decoder, encode_binary(fields)).target.queue_id == 2
     # The key by fields leaves out the unknown field "x", so it is small.
     assert [len(cache) for cache in decoder.caches] == [0, 0 if key == "b" else 1]
 
@@ -344,14 +387,16 @@ MSG_ID = b"0A00000300002A9F0000000000000064"
 
 
 @pytest.mark.parametrize("trace_on", [True, False])
-@pytest.mark.parametrize("transaction_id", ["", "7F00000100002A9F", "k" * 300])
-@pytest.mark.parametrize("further", [{}, {"recallHandle": "djEg", "batchUniqId": "K"}])
-def test_a_binary_response_equals_that_of_the_general_encoder(
-    trace_on: bool, transaction_id: str, further: dict[str, str]
+@pytest.mark.parametrize("transaction_id", ["", "7F00000100002A9F", "k" * 300, 'ключ"\\ %d\x00'])
+@pytest.mark.parametrize("further", [{}, {"recallHandle": "djEg", "batchUniqId": "K%s"}])
+@pytest.mark.parametrize("region", ["DefaultRegion", 'r%d "1"'])
+@pytest.mark.parametrize("serialization", Serialization)
+def test_a_response_equals_that_of_the_general_encoder(
+    trace_on: bool, transaction_id: str, further: dict[str, str], region: str, serialization: Serialization
 ) -> None:
-    encoder = SendResponseEncoder("DefaultRegion", trace_on)
-    request = RemotingCommand.request(V2, serialization=Serialization.BINARY)
-    constant = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true" if trace_on else "false"}
+    encoder = SendResponseEncoder(region, trace_on)
+    request = RemotingCommand.request(V2, serialization=serialization)
+    constant = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
     for queue_id, offset in ((0, 0), (7, 2**63 - 1), (0, 12)):
         fields = {"msgId": MSG_ID.decode(), "queueId": str(queue_id), "queueOffset": str(offset)}
         if transaction_id:
@@ -370,8 +415,7 @@ def test_a_json_request_is_answered_in_json() -> None:
 
     response = encoder.encode(request, MSG_ID, 3, 4, b"K", {"recallHandle": "djEg"})
 
-    assert isinstance(response, RemotingCommand)
-    read = decode_one(encode_frame(response))
+    read = decode_one(response)
     assert read.serialization is Serialization.JSON
     assert (read.opaque, read.code, read.is_response) == (request.opaque, 0, True)
     header = SendMessageResponseHeader.decode(read.ext_fields)
@@ -385,7 +429,6 @@ def test_a_binary_response_to_a_batch_has_the_ids_of_all_messages() -> None:
 
     frame = encoder.encode(request, ids, 0, 0)
 
-    assert isinstance(frame, bytes)
     response = decode_one(frame)
     assert response.language == LanguageCode.PYTHON
     assert response.ext_fields["msgId"] == ids.decode()
