@@ -123,7 +123,7 @@ async def _check_reading_by_time(
             )
             for offset in range(0, len(messages), 50):
                 if ahead_at <= offset < back_at:
-                    continue  # stored while the clock was ahead: the time did not come again
+                    continue  # stored while the clock was ahead
                 answer = await client.ask(
                     request(
                         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,

@@ -66,7 +66,7 @@ class UnreadablePages:
 
 @contextmanager
 def unreadable_file(path: Path) -> Iterator[None]:
-    """Let all reads of a file fail with EIO, however it is opened; the file comes back at the end."""
+    """Let all reads of a file fail with EIO, however it is opened, until the end of the block."""
     away = path.with_name(path.name + ".away")
     path.rename(away)
     path.symlink_to(_UNREADABLE)

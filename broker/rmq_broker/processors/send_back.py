@@ -20,10 +20,10 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from ..delivery.cold_reads import ClientGone, ColdReads
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.retries import Failure, Redelivery
+from ..delivery.store_refusals import refusal
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.permissions import WRITE
 from .flushed_answers import respond_if_flushed
-from .store_refusals import refusal
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand

@@ -22,9 +22,9 @@ from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.cold_reads import ClientGone, ColdReads
+from ..delivery.store_refusals import refusal
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from .flushed_answers import respond_if_flushed
-from .store_refusals import refusal
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand

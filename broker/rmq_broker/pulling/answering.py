@@ -22,8 +22,8 @@ class PullAnswering:
         self._offsets = offsets
         self._statistics = statistics
 
-    def found(self, pull: Pull, outcome: Found) -> RemotingCommand | bytes:
-        """Return the response with messages: encoded where the request was binary."""
+    def found(self, pull: Pull, outcome: Found) -> bytes:
+        """Return the encoded response with messages."""
         plan, read = pull.plan, outcome.read
         next_offset, count, body = read.next_offset, read.count, read.body
         self._offsets.note_pulled(plan.offsets_key, plan.header.queue_id, next_offset)

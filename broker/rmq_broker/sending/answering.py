@@ -15,6 +15,7 @@ from rmq_remoting.message_properties import find_property
 from rmq_remoting.recall_handle import RecallHandle
 
 from ..delivery.message_writer import Written
+from ..delivery.store_refusals import refusal
 from ..delivery.timer_admission import TimerCongested, TimersOff
 from ..store.api import Durability, MessageRejected, PlacedBatch, StoreUnavailable
 from ..topics.names import RETRY_PREFIX
@@ -68,13 +69,9 @@ class SendAnswers:
         self, request: RemotingCommand, error: StoreUnavailable | MessageRejected
     ) -> RemotingCommand:
         """Return the answer to a send that the store did not accept; nothing was stored."""
-        code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
         if isinstance(error, (TimersOff, TimerCongested)):
-            code = ResponseCode.SYSTEM_ERROR
-        elif isinstance(error, StoreUnavailable):
-            code = ResponseCode.SERVICE_NOT_AVAILABLE
-            remark = f"service not available now: {error}. Nothing was stored"
-        return self.refused(request, CommandError(code, remark))
+            return self.refused(request, CommandError(ResponseCode.SYSTEM_ERROR, str(error)))
+        return self.refused(request, refusal(error))
 
     def flushed(self, answer: bytes, durability: Durability) -> bytes | RemotingCommand:
         """Return the answer to a send under SYNC_FLUSH; `answer` is that for messages on disk.

@@ -18,7 +18,7 @@ from ..errors import HeaderError
 from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from .prepared import JSON_HEAD, JSON_TAIL, json_frame
 from .problems import header_error
-from .raw_fields import places_of
+from .raw_fields import places_of, stand_once
 
 _REQUIRED_TEXTS: Final = ("consumerGroup", "topic")
 _INTEGER_FIELDS: Final = (
@@ -250,7 +250,7 @@ class PullHeaderDecoder(Generic[Stream]):
         stream = self._streams.get(key)
         if stream is None:
             found = self._decode_fields(command.ext_fields)
-            if raw.count(_JSON_OFFSET_MARK) == 1 == raw.count(_JSON_COMMIT_MARK) and raw.count(b"{") == 1:
+            if stand_once((_JSON_OFFSET_MARK, _JSON_COMMIT_MARK), raw):
                 self._streams.discard(_fields_key(command.ext_fields))
                 self._streams.put(key, found[0])
             return found

@@ -15,7 +15,7 @@ import orjson
 from ..bounded_cache import BoundedCache
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError, shown
-from .raw_fields import places_of
+from .raw_fields import places_of, stand_once
 from .send import LONG_NAMES, V1_CODES, V1_KEYS, V2_KEYS, SendMessageRequestHeader, SendTarget
 
 _unpack_int32 = Struct(">i").unpack_from
@@ -126,7 +126,8 @@ class SendHeaderDecoder:
             return self._from_fields(command)
         if target is None:
             header = self._from_fields(command)
-            if raw[born_end : born_end + 1] == b'"' and _stand_once(raw) and header.properties == properties:
+            is_cut_right = raw[born_end : born_end + 1] == b'"' and header.properties == properties
+            if is_cut_right and stand_once((_JSON_BORN_MARK, _JSON_PROPERTIES_MARK), raw):
                 self._by_bytes.put(key, header.target)
             return header
         born = raw[born_at:born_end]
@@ -171,11 +172,6 @@ def _fields_key_size(key: _FieldsKey, target: SendTarget) -> int:
     """Estimate the size of a key; a text takes up to four bytes a character."""
     sizes = (len(text) if text.isascii() else 4 * len(text) for text in key if text is not None)
     return _TARGET_OVERHEAD_BYTES + sum(sizes)
-
-
-def _stand_once(raw: bytes) -> bool:
-    """Whether the names of the two changing values stand once in the ext fields, in no inner object."""
-    return raw.count(_JSON_BORN_MARK) == 1 == raw.count(_JSON_PROPERTIES_MARK) and raw.count(b"{") == 1
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -60,7 +60,7 @@ class _ReadAhead:
             except OSError:
                 if until == end:
                     raise
-                self._step_bytes = 0  # from now on only what is needed
+                self._step_bytes = 0  # further reads end where their caller asks
             else:
                 self.read_up_to = until
 

@@ -162,9 +162,8 @@ def test_response_equals_that_of_the_general_encoder(
     request = RemotingCommand.request(11, serialization=serialization)
     answers = PullAnswers(*constant)
 
-    answer = answers.found(request, *offsets, body)
+    frame = answers.found(request, *offsets, body)
 
-    frame = answer if isinstance(answer, bytes) else encode_frame(answer)
     header = PullMessageResponseHeader(constant[0], *offsets, None, *constant[1:])
     assert frame == encode_frame(
         request.response(ResponseCode.SUCCESS, ext_fields=header.encode(), body=body)
