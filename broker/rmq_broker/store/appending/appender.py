@@ -161,8 +161,8 @@ class Appender:
                 entry = (physical_offset, size, tags_code, now_ms, messages)
                 enter = partial(self._enter, queue, entry, unique_key, keys)
                 self._enter_later(physical_offset, size, enter)
-        except MemoryError as error:
-            self._ran_out_of_memory(physical_offset, error)
+        except MemoryError as shortage:
+            self._ran_out_of_memory(physical_offset, shortage)
             raise
         return _new_tuple(Placed, (physical_offset, queue_offset, size))
 
@@ -212,8 +212,8 @@ class Appender:
                 queue.next_offset += count
                 enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
                 self._enter_later(file.start + begin, total, enter)
-        except MemoryError as error:
-            self._ran_out_of_memory(file.start + begin, error)
+        except MemoryError as shortage:
+            self._ran_out_of_memory(file.start + begin, shortage)
             raise
         return PlacedBatch(packed.offsets, packed.sizes, total, first_queue_offset)
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from rmq_remoting.daemon.file_errors import read_at
-
 from ..errors import StoreDamaged
 from .mapped_file import MappedFile, file_at, file_name, open_files
 from .record import BLANK_BYTES, MIN_RECORD_BYTES, RecordSummary, pack_blank, parse_record, store_timestamp_at
@@ -126,7 +124,7 @@ class CommitLog:
         if file is None or offset - file.start >= file.wrote:
             return None
         position = offset - file.start
-        return read_at(file.descriptor, min(file.wrote - position, max_bytes), position)
+        return file.read(position, min(file.wrote - position, max_bytes))
 
     def append_data(self, offset: int, records: bytes) -> None:
         """Append complete records of another log that begin at `offset`, where this log has to end.
@@ -170,7 +168,7 @@ class CommitLog:
         position = offset - file.start
         if position + size > file.wrote:
             return None
-        return read_at(file.descriptor, size, position)
+        return file.read(position, size)
 
     def store_timestamp(self, offset: int) -> int:
         """Return a record's store time in ms; -1 if none begins at `offset`. Raises OSError; blocks."""
@@ -178,10 +176,9 @@ class CommitLog:
         if file is None:
             return -1
         position = offset - file.start
-        if file.descriptor < 0 or position + MIN_RECORD_BYTES > file.wrote:
+        if not file.is_open or position + MIN_RECORD_BYTES > file.wrote:
             return -1
-        # Not through the mapping: a page that is not in memory would block all threads.
-        return store_timestamp_at(read_at(file.descriptor, MIN_RECORD_BYTES, position), 0)
+        return store_timestamp_at(file.read(position, MIN_RECORD_BYTES), 0)
 
     def record_at(self, offset: int) -> RecordSummary | None:
         """Return the valid record that begins at `offset`, with its CRC checked; None if there is none.
@@ -196,14 +193,13 @@ class CommitLog:
         Raises OSError; blocks.
         """
         file = self.file_of(offset)
-        if file is None or file.descriptor < 0:
+        if file is None or not file.is_open:
             return b""
-        # Not through the mapping: a page that the disk cannot read would kill the process.
         position = offset - file.start
-        size = int.from_bytes(read_at(file.descriptor, 4, position), "big")
+        size = int.from_bytes(file.read(position, 4), "big")
         if size < MIN_RECORD_BYTES or position + size > file.wrote:
             return b""
-        return read_at(file.descriptor, size, position)
+        return file.read(position, size)
 
     def cut(self, offset: int) -> None:
         """Make `offset` the end: remove later files, and clear the rest of its file."""

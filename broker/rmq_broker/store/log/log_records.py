@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from rmq_remoting.daemon.file_errors import read_at
-
 from .commit_log import CommitLog
 from .record import RecordSummary, parse_record
 from .record_walk import ScanEnd, next_record, walk_records
@@ -75,6 +73,6 @@ class LogRecords:
         end = offset + size
         while offset < end and (file := self._log.file_of(offset)) is not None:
             part = min(end - offset, file.start + file.size - offset, _READ_BYTES)
-            if file.descriptor < 0 or not read_at(file.descriptor, part, offset - file.start):
+            if not file.is_open or not file.read(offset - file.start, part):
                 return
             offset += part

@@ -6,17 +6,20 @@ import contextlib
 import logging
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from rmq_remoting.daemon.atomic_file import sync_folder
-from rmq_remoting.daemon.file_errors import naming_file
+from rmq_remoting.daemon.file_errors import name_file, naming_file, read_at
 
 from ..errors import StoreDamaged
 
 log = logging.getLogger("rmq.store")
+
+# The signature of `os.preadv`.
+Preadv = Callable[[int, Sequence[memoryview], int, int], int]
 
 PAGE_BYTES: Final = mmap.PAGESIZE
 HEAD_BYTES: Final = 8  # of a record's size and magic number, without which it is not valid
@@ -32,12 +35,15 @@ class MappedFile:
     Writing to a mapped page without disk space behind it kills the process. So `reserve` allocates space with
     `fallocate` before it is written, a step in advance (small steps first): a full disk raises OSError there,
     where it can be handled.
+
+    The number of its descriptor stays inside: during a method's call there is a reference to the file, so the
+    number cannot be that of another file.
     """
 
     __slots__ = (
+        "_descriptor",
         "_is_new",
         "_reserving",
-        "descriptor",
         "flushed",
         "map",
         "path",
@@ -59,7 +65,7 @@ class MappedFile:
         self.reserved = 0
         self.preallocate_at = 0  # an append beyond this position requests preallocation
         self._reserving = Lock()
-        self.descriptor = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             found = os.fstat(descriptor).st_size
             if found < size:
@@ -70,6 +76,37 @@ class MappedFile:
             self._close_descriptor()
             raise
         self._is_new = found == 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file can be read: the store has not been closed."""
+        return self._descriptor >= 0
+
+    # --- reading ---
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return bytes of the file, fewer only at its end. Raises OSError; blocks.
+
+        Not through the mapping: a page that is not in memory would block all threads there, and one that the
+        disk cannot read would kill the process.
+        """
+        return read_at(self._descriptor, size, position)
+
+    def read_into(self, buffer: memoryview, position: int, flags: int, preadv: Preadv) -> int:
+        """Read into a buffer by one `preadv`; return how many bytes. Raises OSError, BlockingIOError."""
+        try:
+            return preadv(self._descriptor, (buffer,), position, flags)
+        except BlockingIOError:
+            raise
+        except OSError as failure:
+            name_file(failure, self._descriptor)
+            raise
+
+    def advise(self, position: int, size: int, advice: int) -> None:
+        """Tell the system how a part of the file will be read (POSIX_FADV_...); 0 bytes: to its end."""
+        os.posix_fadvise(self._descriptor, position, size, advice)
+
+    # --- writing ---
 
     def append(self, records: bytes) -> None:
         """Write records at the end, into reserved space.
@@ -90,8 +127,8 @@ class MappedFile:
                 return
             step = min(self.step_bytes, max(self.reserved, _FIRST_STEP_BYTES))
             target = min(self.size, max(until, self.reserved + step))
-            with naming_file(self.descriptor):
-                os.posix_fallocate(self.descriptor, self.reserved, target - self.reserved)
+            with naming_file(self._descriptor):
+                os.posix_fallocate(self._descriptor, self.reserved, target - self.reserved)
             self.reserved = target
 
     def touch(self, until: int) -> None:
@@ -103,18 +140,18 @@ class MappedFile:
         """
         until = min(until, self.size)
         while self.reserved < until:
-            with self._reserving, naming_file(self.descriptor):
+            with self._reserving, naming_file(self._descriptor):
                 begin = self.reserved
                 part = min(len(_ZEROS), until - begin)
                 if part > 0:
-                    self.reserved = begin + os.pwrite(self.descriptor, _ZEROS[:part], begin)
+                    self.reserved = begin + os.pwrite(self._descriptor, _ZEROS[:part], begin)
 
     def flush(self) -> int:
         """Flush appended bytes; return the position up to which all is flushed. Raises OSError; blocks."""
         wrote = self.wrote
         if wrote > self.flushed:
             begin = self.flushed - self.flushed % PAGE_BYTES
-            with naming_file(self.descriptor):
+            with naming_file(self._descriptor):
                 self.map.flush(begin, min(self.size, wrote) - begin)
             if self._is_new:
                 _sync_folders(self.path)
@@ -124,8 +161,8 @@ class MappedFile:
 
     def sync_name(self) -> None:
         """Make the file's name and size survive a power cut. Raises OSError; blocks."""
-        with naming_file(self.descriptor):
-            os.fsync(self.descriptor)
+        with naming_file(self._descriptor):
+            os.fsync(self._descriptor)
         _sync_folders(self.path)
         self._is_new = False
 
@@ -137,9 +174,9 @@ class MappedFile:
     def cut(self, position: int) -> None:
         """Remove all bytes from `position` on: zeros are read there afterwards."""
         # The mapping stays valid: the pages beyond the end are dropped, and later contain zeros.
-        with naming_file(self.descriptor):
-            os.ftruncate(self.descriptor, position)
-            os.ftruncate(self.descriptor, self.size)
+        with naming_file(self._descriptor):
+            os.ftruncate(self._descriptor, position)
+            os.ftruncate(self._descriptor, self.size)
         self.wrote = position
         self.flushed = min(self.flushed, position)
         self.reserved = min(self.reserved, position)
@@ -157,7 +194,7 @@ class MappedFile:
         self._close_descriptor()
 
     def _close_descriptor(self) -> None:
-        descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
+        descriptor, self._descriptor = getattr(self, "_descriptor", -1), -1
         if descriptor >= 0:
             os.close(descriptor)
 

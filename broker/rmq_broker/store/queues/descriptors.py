@@ -19,26 +19,90 @@ FileKey = tuple[object, int]
 
 
 class OpenFile:
-    """An open file, closed with the last reference: no thread reads from a number that is in use again."""
+    """An open file, closed with the last reference: no thread reads from a number that is in use again.
 
-    __slots__ = ("number",)
+    The number of its descriptor stays inside: during a method's call there is a reference to the file.
+    """
+
+    __slots__ = ("_number",)
 
     def __init__(self, path: Path | str, flags: int = os.O_RDONLY) -> None:
-        self.number = -1
-        self.number = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._number = -1
+        self._number = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    @property
+    def size_bytes(self) -> int:
+        """The file's size. Raises OSError."""
+        with naming_file(self._number):
+            return os.fstat(self._number).st_size
 
     def read(self, position: int, length: int) -> bytes:
         """Return bytes of the file. Raises OSError; blocks."""
-        return read_at(self.number, length, position)
+        return read_at(self._number, length, position)
+
+    def read_without_waiting(self, position: int, length: int) -> bytes | None:
+        """Return bytes of the file; None if a part of them is not in the page cache.
+
+        Raises NotImplementedError if the file system cannot tell, and OSError.
+        """
+        buffer = bytearray(length)
+        try:
+            got = os.preadv(self._number, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise NotImplementedError("no RWF_NOWAIT on this file system") from error
+            name_file(error, self._number)
+            raise
+        return bytes(buffer) if got == length else None
+
+    def has_content(self, position: int) -> bool:
+        """Whether something other than a hole is in the file from `position` on, which is before its end."""
+        try:
+            os.lseek(self._number, position, os.SEEK_DATA)
+        except OSError as error:
+            return error.errno != errno.ENXIO
+        return True
+
+    def write(self, position: int, content: bytes | bytearray) -> None:
+        """Write all of `content`. Raises OSError: then a part of it may be written."""
+        done = 0
+        with naming_file(self._number), memoryview(content) as view:
+            while done < len(view):
+                done += os.pwrite(self._number, view[done:], position + done)
+
+    def resize(self, size_bytes: int) -> None:
+        """Cut the file, or extend it by a hole. Raises OSError."""
+        with naming_file(self._number):
+            os.ftruncate(self._number, size_bytes)
 
     def flush(self, *, metadata: bool = False) -> None:
         """Wait until the content is on disk; a folder needs `metadata`. Raises OSError; blocks."""
-        with naming_file(self.number):
-            (os.fsync if metadata else os.fdatasync)(self.number)
+        with naming_file(self._number):
+            (os.fsync if metadata else os.fdatasync)(self._number)
+
+    def flush_file_system(self) -> bool:
+        """Wait until the whole file system is on disk; False if the system has no call for that.
+
+        Raises OSError; blocks.
+        """
+        syncfs = getattr(_LIBC, "syncfs", None)
+        if syncfs is None:
+            return False
+        if syncfs(self._number) != 0:
+            number = ctypes.get_errno()
+            error = OSError(number, os.strerror(number))
+            name_file(error, self._number)
+            raise error
+        return True
 
     def __del__(self) -> None:
-        if self.number >= 0:
-            os.close(self.number)
+        if self._number >= 0:
+            os.close(self._number)
+
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Descriptors:
@@ -107,37 +171,9 @@ class Descriptors:
         gone.clear()
 
 
-def read_without_waiting(file: OpenFile, position: int, length: int) -> bytes | None:
-    """Return bytes of a file; None if a part of them is not in the page cache.
-
-    Raises NotImplementedError if the file system cannot tell, and OSError.
-    """
-    buffer = bytearray(length)
-    try:
-        got = os.preadv(file.number, [buffer], position, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return None
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-            raise NotImplementedError("no RWF_NOWAIT on this file system") from error
-        name_file(error, file.number)
-        raise
-    return bytes(buffer) if got == length else None
-
-
 def flush_file_system(folder: Path) -> bool:
-    """Wait until a whole file system is on disk; False if the system has no call for that.
+    """Wait until the whole file system of a folder is on disk; False if there is no folder or no such call.
 
     Raises OSError; blocks.
     """
-    syncfs = getattr(_LIBC, "syncfs", None)
-    if syncfs is None or not folder.is_dir():
-        return False
-    file = OpenFile(folder)
-    if syncfs(file.number) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(folder))
-    return True
-
-
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+    return folder.is_dir() and OpenFile(folder).flush_file_system()

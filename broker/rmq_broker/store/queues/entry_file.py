@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from typing import Final
-
-from rmq_remoting.daemon.file_errors import naming_file
 
 from ..errors import StoreDamaged
 from ..log.mapped_file import PAGE_BYTES, file_name
@@ -111,25 +108,13 @@ def _count_entries(raw: bytes, unit: int) -> int:
 def truncate(path: str, length: int, size: int) -> None:
     """Clear a file's content from `length` on."""
     file = OpenFile(path, os.O_RDWR)
-    with naming_file(file.number):
-        os.ftruncate(file.number, length)
-        os.ftruncate(file.number, size)
+    file.resize(length)
+    file.resize(size)
 
 
 def wipe(path: str, length: int, size: int) -> None:
     """Clear a file's content from `length` on, if there is any."""
     file = OpenFile(path)
     page_end = min(size, -(-length // PAGE_BYTES) * PAGE_BYTES)
-    if any(file.read(length, page_end - length)) or _has_content(file, page_end, size):
+    if any(file.read(length, page_end - length)) or (page_end < size and file.has_content(page_end)):
         truncate(path, length, size)
-
-
-def _has_content(file: OpenFile, position: int, size: int) -> bool:
-    """Whether a file has content other than a hole from `position` on."""
-    if position >= size:
-        return False
-    try:
-        os.lseek(file.number, position, os.SEEK_DATA)
-    except OSError as error:
-        return error.errno != errno.ENXIO
-    return True

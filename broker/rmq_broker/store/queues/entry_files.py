@@ -15,10 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Final
 
-from rmq_remoting.daemon.file_errors import naming_file
-
 from ..log.mapped_file import file_name, list_files
-from .descriptors import OpenFile, read_without_waiting
+from .descriptors import OpenFile
 from .entry_file import PLACEHOLDER_SIZE, Place, file_starts, place_of, truncate, used_part, wipe
 from .queue_resources import QueueResources
 
@@ -241,7 +239,7 @@ class EntryFiles:
             return None
         if resources.reads_without_waiting:
             try:
-                return read_without_waiting(file, position - start, length)
+                return file.read_without_waiting(position - start, length)
             except NotImplementedError:
                 resources.reads_without_waiting = False
         return self._read(position, end)
@@ -249,7 +247,9 @@ class EntryFiles:
     def _read_memory(self, position: int, end: int) -> bytes | None:
         with self._resources.memory:
             begin = self._tail_begin
-            return bytes(self._tail[position - begin : end - begin]) if position >= begin else None
+            if position < begin:
+                return None
+            return bytes(self._tail[position - begin : max(position, end) - begin])
 
     def _in_file(self, position: int, end: int) -> tuple[int, int]:
         """Where the file of a position begins, and how many bytes of a range it holds."""
@@ -305,14 +305,11 @@ class EntryFiles:
         in_file = position % self._file_bytes
         path = self._path(position - in_file)
         file = self._open_to_write(path)
-        done = 0
-        with naming_file(file.number), memoryview(content) as view:
-            if os.fstat(file.number).st_size < self._file_bytes:
-                self._names_are_new()
-                os.ftruncate(file.number, self._file_bytes)
-            while done < len(view):
-                done += os.pwrite(file.number, view[done:], in_file + done)
-        self._written = position + done
+        if file.size_bytes < self._file_bytes:
+            self._names_are_new()
+            file.resize(self._file_bytes)
+        file.write(in_file, content)
+        self._written = position + len(content)
 
     def _names_are_new(self) -> None:
         """Names of files and folders may not be on disk."""

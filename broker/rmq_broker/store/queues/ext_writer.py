@@ -51,7 +51,7 @@ class ExtWriter:
         file = self._file
         assert file is not None
         unit = EXT_UNIT.pack(size, tags_code, message.store_timestamp_ms, len(bit_map)) + bit_map
-        os.pwrite(file.number, unit, self._wrote)
+        file.write(self._wrote, unit)
         self._note(file)
         position = self._start + self._wrote
         self._wrote += size
@@ -65,7 +65,7 @@ class ExtWriter:
 
     def _next_file(self) -> None:
         if self._file is not None:
-            os.pwrite(self._file.number, _END, self._wrote)
+            self._file.write(self._wrote, _END)
             start = self._start + self._file_bytes
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class ExtWriter:
             start = int(files[-1].name) + self._file_bytes if files else 0
         file = OpenFile(self._folder / file_name(start), os.O_RDWR | os.O_CREAT)
         # Full size, without using disk space: Apache's broker refuses shorter files.
-        os.truncate(file.number, self._file_bytes)
+        file.resize(self._file_bytes)
         self._resources.new_folders.add(self._folder)
         self._file, self._start, self._wrote = file, start, 0
 

@@ -14,14 +14,12 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
-from rmq_remoting.daemon.file_errors import name_file, read_at
 
 from ..log.commit_log import CommitLog
-from ..log.mapped_file import MappedFile, file_at
+from ..log.mapped_file import MappedFile, Preadv, file_at
 
 log = logging.getLogger("rmq.store")
 
-Preadv = Callable[[int, Sequence[memoryview], int, int], int]
 # Returns the bytes of a range of the log (offset, size), valid until the next call; None: they do not exist.
 ReadRange = Callable[[int, int], bytes | memoryview | None]
 
@@ -62,12 +60,11 @@ class WarmLog:
             return None
         buffer = self._scratch[:size] if size <= _SCRATCH_BYTES else memoryview(bytearray(size))
         try:
-            got = self._preadv(found.descriptor, (buffer,), offset - found.start, self._flags)
+            got = found.read_into(buffer, offset - found.start, self._flags, self._preadv)
         except BlockingIOError:
             raise ColdData from None
         except OSError as error:
             if not self.is_exact or error.errno not in _NO_NOWAIT:
-                name_file(error, found.descriptor)
                 raise
             log.info(
                 "no RWF_NOWAIT on the log's file system cause=%s; old messages are read in threads", error
@@ -95,12 +92,11 @@ class ColdLog:
         file = _find(self._files, offset, size)
         if file is None:
             return None
-        descriptor, position = file.descriptor, offset - file.start
-        if descriptor < 0:
-            return None  # the store has been closed
+        if not file.is_open:
+            return None
         # `read_ahead` decides how much is read ahead: the system itself might read MiBs for one message.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        data = read_at(descriptor, size, position)
+        file.advise(0, 0, os.POSIX_FADV_RANDOM)
+        data = file.read(offset - file.start, size)
         self.bytes_read += len(data)
         return data if len(data) == size else None
 
@@ -112,8 +108,8 @@ class ColdLog:
         for group in groups:
             size = group.end - group.begin
             file = _find(self._files, group.begin, size)
-            if file is not None and file.descriptor >= 0:
-                os.posix_fadvise(file.descriptor, group.begin - file.start, size, os.POSIX_FADV_WILLNEED)
+            if file is not None and file.is_open:
+                file.advise(group.begin - file.start, size, os.POSIX_FADV_WILLNEED)
 
     def read_ahead(self, queue: object, begin: int, end: int) -> None:
         """Have the system read the part after `end`, if the queue's last read ended near `begin`.
@@ -125,11 +121,11 @@ class ColdLog:
         if self._sequential_reads is None or not self._sequential_reads.note(queue, begin, end):
             return
         file = _find(self._files, end, 0)
-        if file is None or file.descriptor < 0:
+        if file is None or not file.is_open:
             return
         length = min(_AHEAD_BYTES, file.start + file.wrote - end)
         if length > 0:
-            os.posix_fadvise(file.descriptor, end - file.start, length, os.POSIX_FADV_WILLNEED)
+            file.advise(end - file.start, length, os.POSIX_FADV_WILLNEED)
 
 
 class SequentialReads:

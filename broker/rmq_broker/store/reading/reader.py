@@ -10,11 +10,12 @@ import os
 from typing import Final
 
 from ..log.commit_log import CommitLog
+from ..log.mapped_file import Preadv
 from ..log.record import MIN_RECORD_BYTES, parse_record
 from ..queues.consume_queue import QUEUE_ENTRY, ConsumeQueue
 from ..settings import PullSettings
 from .cold_read import ColdRead, fetch
-from .log_ranges import ColdData, ColdLog, Preadv, SequentialReads, WarmLog
+from .log_ranges import ColdData, ColdLog, SequentialReads, WarmLog
 from .property_filter import PropertyFilter
 from .results import GetResult, GetStatus, ReadStatistics
 from .selection import EntrySelector, ReadRequest, Selection, TransferLimits

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from rmq_remoting.daemon.file_errors import read_at
-
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import MappedFile
 from ..log.record import BLANK_BYTES, RecordSummary
@@ -56,7 +54,7 @@ class _ReadAhead:
         while (begin := self.read_up_to) < end:
             until = min(max(end, begin + self._step_bytes), self._file.size)
             try:
-                read_at(self._file.descriptor, until - begin, begin)
+                self._file.read(begin, until - begin)
             except OSError:
                 if until == end:
                     raise

@@ -54,6 +54,7 @@ def _put_several(store: MessageStore) -> None:
 
 @pytest.mark.parametrize("put_it", [_put_one, _put_several])
 @pytest.mark.parametrize("where", ["queue", "arrival"])
+@pytest.mark.interpreted
 async def test_a_record_without_entries_stops_the_store(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

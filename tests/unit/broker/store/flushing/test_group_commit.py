@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
@@ -16,10 +17,8 @@ from rmq_broker.store.write_health import WriteHealth
 from tests.support.waiting import loop_passes, until
 
 
-class Log(CommitLog):
+class Log:
     """A log whose end is a number. A flush waits for the gate, and covers the end at its beginning."""
-
-    __slots__ = ("end", "error", "flushes", "gate", "waiting")
 
     def __init__(self) -> None:
         self.end = 0
@@ -47,7 +46,7 @@ class Parts:
         self.told: list[int] = []
         self.health = WriteHealth()
         self.commits = GroupCommit(
-            LogFlush(self.log, self.health),
+            LogFlush(cast(CommitLog, self.log), self.health),
             timeout_ms=lambda: 5000,
             on_flushed=self.told.append,
             clock=lambda: self.now,

@@ -85,6 +85,7 @@ def test_hashes_equal_those_of_a_plain_function(seed: int) -> None:
         assert index_hash(topic, key) == expected
 
 
+@pytest.mark.interpreted
 def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_keys, "_MAX_HEADS", 10)
     monkeypatch.setattr(index_keys, "_MAX_COUNTERS", 16)

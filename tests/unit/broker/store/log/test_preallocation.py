@@ -156,6 +156,7 @@ async def test_unexpected_errors_are_logged(
     await until(lambda: file.preallocate_at)
 
 
+@pytest.mark.interpreted
 async def test_a_next_file_that_could_be_neither_synced_nor_removed(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
     assert queue.entries(offset, count) == [entry for entry in wanted if entry is not None]
 
 
+@pytest.mark.interpreted
 def test_a_range_of_entries_is_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(filled(folder, 600))
     queue = loaded(folder)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rmq_broker.store.log.mapped_file import Preadv
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reading.log_ranges import (
     ColdData,
     ColdLog,
-    Preadv,
     SequentialReads,
     WarmLog,
     read_records,
@@ -151,7 +151,7 @@ def test_evicted_pages_are_read_from_disk(tmp_path: Path) -> None:
     store.close()
     store = opened(tmp_path, log_file_bytes=4 * _MEBIBYTE)  # the pages are not mapped any more
     for file in store.commit_log.files:
-        os.fsync(file.descriptor)
+        file.sync_name()
     store.close()
     _drop_pages(log_file(tmp_path))
     store = _opened_cold(tmp_path)
@@ -183,7 +183,7 @@ def _opened_cold(root: Path) -> MessageStore:
     store = opened(root, log_file_bytes=4 * _MEBIBYTE)
     for file in store.commit_log.files:
         file.map.close()
-        os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        file.advise(0, 0, os.POSIX_FADV_DONTNEED)
     return store
 
 

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq_broker.store.log.mapped_file import Preadv
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_broker.store.reading.cold_read import ColdRead
-from rmq_broker.store.reading.log_ranges import ColdData, Preadv
+from rmq_broker.store.reading.log_ranges import ColdData
 from rmq_broker.store.reading.reader import Reader
 from rmq_broker.store.reading.results import GetResult, GetStatus, ReadStatistics
 from rmq_remoting.java_hash import tags_code
@@ -369,6 +370,7 @@ def test_a_cold_read_is_finished_by_a_thread(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.interpreted
 def test_cold_entries_of_a_queue_are_read_by_the_thread_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
