@@ -25,6 +25,7 @@ from rmq_remoting.daemon.metrics_server import MetricsServer
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.draining import all_answered
 from rmq_remoting.server import RemotingServer
 
 from .brokers import BrokerTable
@@ -140,7 +141,7 @@ class Namesrv:
     async def stop(self) -> None:
         """Shut down gracefully: accept nothing more, drain requests in flight, close connections."""
         self._server.stop_accepting()
-        if not await self.dispatcher.all_answered(_DRAIN_SECONDS):
+        if not await all_answered(self.dispatcher, _DRAIN_SECONDS):
             log.warning("requests not drained within the time-out limit_s=%.1f", _DRAIN_SECONDS)
         if self._metrics_server is not None:
             self._lag_probe.stop()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from .answers import Answer, HeldAnswer, Result
 from .codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode
 from .command import RemotingCommand
 from .connection import Connection
@@ -23,58 +24,12 @@ from .tiers import PoolTier, Tier
 
 log = logging.getLogger("rmq.remoting.dispatch")
 
-# A processor's result: a response, an encoded response frame or None (no response), or a future of these.
-Answer = RemotingCommand | bytes | None
-Result = Answer | asyncio.Future[Answer]
 Processor = Callable[[Connection, RemotingCommand], Result]
 Clock = Callable[[], float]
 
-
-class HeldAnswer(asyncio.Future[Answer]):
-    """The future answer to a held request, such as a long poll.
-
-    Its taker is called by `set_result` itself and not in the loop's next iteration. The latency of held
-    requests has a metric of its own: it tells how often messages arrive, not how fast the server is.
-    """
-
-    __slots__ = ("_taker",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._taker: Callable[[HeldAnswer], object] | None = None
-
-    def taken_by(self, taker: Callable[[HeldAnswer], object]) -> None:
-        """Call `taker` once the future is done."""
-        if self.done():
-            self.add_done_callback(cast(Callable[[asyncio.Future[Answer]], object], taker))
-        else:
-            self._taker = taker
-
-    def set_result(self, result: Answer, /) -> None:
-        """Set the answer, and hand it to the taker."""
-        super().set_result(result)
-        if self._taker is not None:
-            self._taker(self)
-
-    def set_exception(self, exception: type[BaseException] | BaseException, /) -> None:
-        """Set the error, and hand it to the taker."""
-        super().set_exception(exception)
-        if self._taker is not None:
-            self._taker(self)
-
-    def cancel(self, msg: object = None) -> bool:
-        """Cancel the future, and tell the taker."""
-        was_open = super().cancel(msg)
-        if was_open and self._taker is not None:
-            self._taker(self)
-        return was_open
-
-
 # Bounds of rocketmq_rpc_latency (Apache RocketMQ 5.3.3, RemotingMetricsConstant).
-LATENCY_BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
+LATENCY_BOUNDS_MS: Final[tuple[float, ...]] = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
 _FAST_SECONDS: Final = LATENCY_BOUNDS_MS[0] / 1000
-
-_ANSWER_POLL_SECONDS: Final = 0.01
 
 
 class Latency:
@@ -152,16 +107,10 @@ class Dispatcher:
         tiers = [*(row.tier for row in self._table.values()), *self._further_tiers]
         return sorted({id(tier): tier for tier in tiers}.values(), key=lambda tier: tier.name)
 
-    async def all_answered(self, timeout_seconds: float) -> bool:
-        """Drain: wait until no request waits or runs; return whether that was so within the time-out."""
-        # A future that has just been set needs an iteration of the loop until its response is written.
-        await asyncio.sleep(0)
-        deadline = time.monotonic() + timeout_seconds
-        while any(tier.statistics.waiting or tier.statistics.running for tier in self.tiers()):
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(_ANSWER_POLL_SECONDS)
-        return True
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or runs."""
+        return not any(tier.statistics.waiting or tier.statistics.running for tier in self.tiers())
 
     def stop(self) -> None:
         """Stop the thread pools."""
@@ -202,7 +151,7 @@ class Dispatcher:
                 self._submit(connection, request, row, received_at)
                 continue
             try:
-                result = row.processor(connection, request)
+                result = cast(object, row.processor(connection, request))  # a processor may return anything
             except ProtocolError:
                 raise
             except Exception as error:
@@ -217,7 +166,7 @@ class Dispatcher:
         connection: Connection,
         request: RemotingCommand,
         row: Registration,
-        answer: Answer,
+        answer: object,
         elapsed_seconds: float,
         *,
         was_held: bool = False,
@@ -259,7 +208,7 @@ class Dispatcher:
             if isinstance(error, ProtocolError):
                 connection.fail(error)
             else:
-                answer = ended.result() if error is None else self._failure(row, request, error)
+                answer: object = ended.result() if error is None else self._failure(row, request, error)
                 elapsed_seconds = self.clock() - received_at
                 was_held = isinstance(ended, HeldAnswer)
                 self._answer(connection, request, row, answer, elapsed_seconds, was_held=was_held)
@@ -286,7 +235,7 @@ class Dispatcher:
             statistics.running -= 1
             self._refuse(connection, request, row, tier.refuse_late(waited), waited)
 
-        def ended(result: Result | BaseException) -> None:
+        def ended(result: object) -> None:
             statistics.running -= 1
             if isinstance(result, ProtocolError):
                 connection.fail(result)
@@ -305,7 +254,7 @@ class Dispatcher:
                 loop.call_soon_threadsafe(too_late, waited)
                 return
             try:
-                outcome: Result | BaseException = row.processor(connection, request)
+                outcome = cast(object, row.processor(connection, request))
             except BaseException as error:
                 outcome = error
             loop.call_soon_threadsafe(ended, outcome)

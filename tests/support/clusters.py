@@ -19,12 +19,13 @@ from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.topics.permissions import READ_WRITE
 from rmq_client.loop_thread import LoopThread
 from rmq_namesrv.namesrv import Namesrv
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.daemon.configuration import Configuration
-from rmq_remoting.dispatch import Dispatcher, Processor, Result
+from rmq_remoting.dispatch import Dispatcher, Processor
 from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
 from rmq_remoting.headers.send import SendMessageRequestHeader
 from rmq_remoting.headers.send_decoding import SendHeaderDecoder

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, Self
 
+from rmq_remoting.answers import Answer
 from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody
 from rmq_remoting.bodies.heartbeat import HeartbeatData
 from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
@@ -20,7 +21,7 @@ from rmq_remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicL
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Dispatcher
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,

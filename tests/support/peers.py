@@ -28,7 +28,7 @@ class Peer:
         self.connection = Connection(
             dispatcher or Dispatcher(), settings or ConnectionSettings(), self.statistics, on_open, on_close
         )
-        self.transport = FakeTransport(self.connection, taking=taking)
+        self.transport = FakeTransport(self.connection.as_protocol, taking=taking)
 
     def send(self, *commands: RemotingCommand) -> None:
         """Let the commands arrive in one read."""

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from rmq_remoting.dispatch import Answer, HeldAnswer
+from rmq_remoting.answers import Answer, HeldAnswer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

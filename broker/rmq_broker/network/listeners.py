@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.connection import ConnectionSettings
+from rmq_remoting.draining import all_answered
 from rmq_remoting.server import RemotingServer
 
 from .address import BoundPorts, port_problem
@@ -56,7 +57,7 @@ class Listeners:
 
     async def drain(self) -> None:
         """Wait until the requests under way are answered, for some seconds at most."""
-        if not await self.main.dispatcher.all_answered(_DRAIN_SECONDS):
+        if not await all_answered(self.main.dispatcher, _DRAIN_SECONDS):
             log.warning("stopping with unanswered requests after_seconds=%.0f", _DRAIN_SECONDS)
 
     async def stop(self) -> None:

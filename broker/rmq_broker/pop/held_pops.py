@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.dispatch import Answer
+from rmq_remoting.answers import Answer
 from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ..delivery.waiting_requests import LookAgain, WaitingRequest, WaitingRequests

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pop import AckMessageRequestHeader
 from rmq_remoting.pop_receipt import NORMAL, Receipt, real_topic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.assignment import (
     MessageQueueAssignment,
     MessageRequestMode,
@@ -15,7 +16,6 @@ from rmq_remoting.bodies.assignment import (
 from rmq_remoting.bodies.heartbeat import MessageModel
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 
 from ..groups.lookup import CREATE_GROUP_FIRST, existing_group

@@ -13,6 +13,7 @@ from rmq_remoting.message_ids import UniqueKeyGenerator
 from ..pop.routes import QueueRoutes
 from ..pulling.admission import PullAdmission
 from ..pulling.answering import PullAnswering
+from ..pulling.cold_pulls import ColdPulls
 from ..pulling.holding import PullHolding
 from ..pulling.reading import PullReading
 from ..sending.redirection import Redirection
@@ -160,10 +161,11 @@ def _pull_processor(settings: BrokerSettings, services: Services) -> PullProcess
         offsets.broadcast,
         store,
     )
-    reading = PullReading(store, offsets.table, offsets.broadcast, pulls.cold_reads)
+    reading = PullReading(store, offsets.table, offsets.broadcast)
     answering = PullAnswering(offsets.table, services.statistics)
-    holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering)
-    return PullProcessor(admission, reading, holding, answering)
+    cold = ColdPulls(store, pulls.cold_reads)
+    holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering, cold)
+    return PullProcessor(admission, reading, holding, answering, cold)
 
 
 def _client_processors(settings: BrokerSettings, services: Services, steady_ms: ClockMs) -> ClientProcessors:

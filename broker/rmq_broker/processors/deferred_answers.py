@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from rmq_remoting.answers import Answer
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer
 from rmq_remoting.errors import CommandError
 
 Persist = Callable[[], Awaitable[object]]

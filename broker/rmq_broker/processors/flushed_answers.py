@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 
 from ..store.api import Durability

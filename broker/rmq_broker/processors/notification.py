@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResponseHeader
 
 from ..delivery.waiting_requests import STILL_WAITING, Look

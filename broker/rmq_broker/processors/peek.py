@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
 
 from ..pop.answer_size import MAX_MESSAGES

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from rmq_remoting.dispatch import Answer
+from rmq_remoting.answers import Answer
 from rmq_remoting.errors import CommandError
 
 from ..delivery.cold_reads import ClientGone, ColdReads

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.answers import Result
 
-from ..delivery.cold_reads import ClientGone
 from ..pulling.outcomes import Found, NotFound, Outcome
 from ..store.api import ColdRead
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..pulling.admission import PullAdmission
     from ..pulling.answering import PullAnswering
+    from ..pulling.cold_pulls import ColdPulls
     from ..pulling.holding import PullHolding
     from ..pulling.reading import PullReading
     from ..pulling.request import Pull
@@ -32,11 +32,13 @@ class PullProcessor:
         reading: PullReading,
         holding: PullHolding,
         answering: PullAnswering,
+        cold: ColdPulls,
     ) -> None:
         self._admission = admission
         self._reading = reading
         self._holding = holding
         self._answering = answering
+        self._cold = cold
         self.caches = admission.caches
 
     def settings_changed(self, change: Change) -> None:
@@ -53,8 +55,7 @@ class PullProcessor:
         pull = self._admission.admit(connection, command)
         outcome = self._reading.first_look(pull)
         if isinstance(outcome, ColdRead):
-            answer = self._answer_cold(pull, outcome)
-            return asyncio.get_running_loop().create_task(answer, name="cold pull")
+            return self._cold.answer(pull, outcome, partial(self._answer_cold, pull))
         return self._answer(pull, outcome)
 
     def _answer(self, pull: Pull, outcome: Outcome) -> Result:
@@ -66,11 +67,6 @@ class PullProcessor:
             return self._holding.hold(pull)
         return self._answering.without_messages(pull, outcome)
 
-    async def _answer_cold(self, pull: Pull, cold: ColdRead) -> Answer:
+    def _answer_cold(self, pull: Pull, outcome: Outcome) -> Result:
         """Answer after reading in a thread; changes of topic, group and subscription meanwhile count."""
-        try:
-            outcome = await self._reading.read_cold(pull, cold)
-        except ClientGone:
-            return None
-        answer = self._answer(self._admission.admit_again(pull), outcome)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return self._answer(self._admission.admit_again(pull), outcome)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.admin import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rmq_remoting.message_properties import (

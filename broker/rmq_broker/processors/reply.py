@@ -10,9 +10,9 @@ import logging
 import random
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.reply import ReplyMessageRequestHeader
 from rmq_remoting.headers.send import SendMessageRequestHeader

@@ -23,11 +23,11 @@ from .born_host import BORN_HOST, born_host_of
 from .flushed_answers import answer_when_flushed
 
 if TYPE_CHECKING:
+    from rmq_remoting.answers import Result
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Change
-    from rmq_remoting.dispatch import Result
 
     from ..sending.redirection import Redirection
     from ..sending.target_check import TargetChecker
@@ -92,8 +92,8 @@ class SendProcessor:
             plan = self._planner.plan(header, route, body)
             stored = self._storage.store(plan, header, route, body, born_host)
             answer = self._answers.stored(request, route, plan, stored)
-        except CommandError as error:
-            return self._answers.refused(request, error)
+        except CommandError as refusal:
+            return self._answers.refused(request, refusal)
         except (StoreUnavailable, MessageRejected) as error:
             self._statistics.put_failures += 1
             return self._answers.not_stored(request, error)

@@ -9,8 +9,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
 from rmq_remoting.integers import INT32_MAX

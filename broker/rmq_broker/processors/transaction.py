@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError, HeaderError, shown
 from rmq_remoting.headers.transaction import (
     EndTransactionRequestHeader,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.dispatch import Answer
+from rmq_remoting.answers import Answer
 
 from ..delivery.waiting_requests import LookAgain, WaitingRequest, WaitingRequests
 from ..store.api import ConsumeQueue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.dispatch import Answer
+from rmq_remoting.answers import Answer
 
 from ..delivery.cold_reads import ClientGone
 from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
     from .admission import PullAdmission
     from .answering import PullAnswering
+    from .cold_pulls import ColdPulls
     from .held_pulls import HeldPulls
     from .reading import PullReading
     from .request import Pull
@@ -64,6 +65,7 @@ class PullHolding:
         admission: PullAdmission,
         reading: PullReading,
         answering: PullAnswering,
+        cold: ColdPulls,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -71,6 +73,7 @@ class PullHolding:
         self._admission = admission
         self._reading = reading
         self._answering = answering
+        self._cold = cold
 
     def hold(self, pull: Pull) -> asyncio.Future[Answer]:
         """Return the future answer of a pull that found nothing."""
@@ -128,7 +131,7 @@ class PullHolding:
         self, state: HeldState, time_is_up: bool, cold: ColdRead, *, reads: int
     ) -> LookResult:
         try:
-            outcome = await self._reading.read_cold(state.pull, cold)
+            outcome = await self._cold.read(state.pull, cold)
         except ClientGone:
             return None
         look = self._conclude(state, time_is_up, outcome, reads=reads)

@@ -15,7 +15,6 @@ A refused pull has no outcome: it ends in a CommandError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rmq_remoting.codes import ResponseCode
@@ -23,28 +22,33 @@ from rmq_remoting.codes import ResponseCode
 from ..store.api import GetResult, GetStatus
 
 
-@dataclass(slots=True)
 class Found:
     """The queue holds messages for the pull."""
 
-    read: GetResult
+    __slots__ = ("read",)
+
+    def __init__(self, read: GetResult) -> None:
+        self.read = read
 
 
-@dataclass(slots=True)
 class _WithoutMessages:
     """`status` is the remark of the response; `next_offset` is where the client continues."""
 
-    status: GetStatus
-    next_offset: int
-    min_offset: int
-    max_offset: int
+    __slots__ = ("max_offset", "min_offset", "next_offset", "status")
+
     code: ClassVar[int]
 
+    def __init__(self, status: GetStatus, next_offset: int, min_offset: int, max_offset: int) -> None:
+        self.status = status
+        self.next_offset = next_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
 
-@dataclass(slots=True)
+
 class Skipped(_WithoutMessages):
     """None of the messages in the searched part of the queue passes the filter."""
 
+    __slots__ = ()
     code: ClassVar[int] = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 
     @property
@@ -53,24 +57,24 @@ class Skipped(_WithoutMessages):
         return self.next_offset >= self.max_offset
 
 
-@dataclass(slots=True)
 class Deleted(_WithoutMessages):
     """The messages at the offset are gone from the log: their retention time has ended."""
 
+    __slots__ = ()
     code: ClassVar[int] = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
-@dataclass(slots=True)
 class Moved(_WithoutMessages):
     """The client has to continue at another offset."""
 
+    __slots__ = ()
     code: ClassVar[int] = int(ResponseCode.PULL_OFFSET_MOVED)
 
 
-@dataclass(slots=True)
 class NotFound(_WithoutMessages):
     """The queue holds no message at the offset yet."""
 
+    __slots__ = ()
     code: ClassVar[int] = int(ResponseCode.PULL_NOT_FOUND)
 
 

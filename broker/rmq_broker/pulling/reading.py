@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..delivery.cold_reads import ClientGone
 from ..offsets.table import NO_OFFSET
 from ..store.api import ColdRead, GetStatus
 from .outcomes import Found, Moved, Outcome, outcome_of
 
 if TYPE_CHECKING:
-    from ..delivery.cold_reads import ColdReads
     from ..offsets.broadcast import BroadcastOffsets
     from ..offsets.table import ConsumerOffsetTable
     from ..store.api import MessageStore
@@ -28,12 +26,10 @@ class PullReading:
         store: MessageStore,
         offsets: ConsumerOffsetTable,
         broadcast: BroadcastOffsets,
-        cold: ColdReads,
     ) -> None:
         self._store = store
         self._offsets = offsets
         self._broadcast = broadcast
-        self._cold = cold
 
     def first_look(self, pull: Pull) -> Outcome | ColdRead:
         """Look into the queue for a pull that has just arrived, and commit the offset that it carries."""
@@ -73,16 +69,6 @@ class PullReading:
         if read.status is GetStatus.FOUND:  # the usual outcome, without a further call
             return Found(read)
         return outcome_of(read, pull.queue_offset)
-
-    async def read_cold(self, pull: Pull, cold: ColdRead) -> Outcome:
-        """Finish a read in a thread.
-
-        Raises ClientGone if the client disconnected meanwhile, CommandError if too many reads wait, OSError.
-        """
-        await self._cold.run(pull.connection, cold.run, cold.read_ahead)
-        if pull.connection.is_closed:
-            raise ClientGone
-        return outcome_of(self._store.finish(cold), pull.queue_offset)
 
     def note_broadcast_member(self, pull: Pull, outcome: Outcome) -> None:
         """Remember how far a broadcasting member has read, in case it moves to a proxy or back."""

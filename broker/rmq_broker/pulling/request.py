@@ -8,16 +8,14 @@ topics, groups, consumers or settings change.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rmq_remoting.command import RemotingCommand
-    from rmq_remoting.connection import Connection
-    from rmq_remoting.headers.pull import PullAnswers, PullMessageRequestHeader
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.connection import Connection
+from rmq_remoting.headers.pull import PullAnswers, PullMessageRequestHeader
 
-    from ..filtering.message_filters import MessageFilter
-    from ..statistics.broker_statistics import GroupStatistics
-    from ..store.api import ConsumeQueue
+from ..filtering.message_filters import MessageFilter
+from ..statistics.broker_statistics import GroupStatistics
+from ..store.api import ConsumeQueue
 
 
 @dataclass(slots=True, eq=False)

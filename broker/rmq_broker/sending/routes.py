@@ -17,6 +17,7 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send import SendTarget
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..statistics.broker_statistics import TopicStatistics
 from ..store.api import BatchConsumeQueue, ConsumeQueue, RecordTemplate
 from ..topics.names import RETRY_PREFIX
 from .kinds import SendKind
@@ -24,7 +25,7 @@ from .properties import batch_in_transaction
 
 if TYPE_CHECKING:
     from ..settings.broker import BrokerSettings
-    from ..statistics.broker_statistics import BrokerStatistics, TopicStatistics
+    from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
     from .redirection import Redirection
     from .target_check import TargetChecker

@@ -9,11 +9,12 @@ import threading
 import traceback
 from typing import Final
 
+from rmq_remoting.answers import Answer
 from rmq_remoting.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Dispatcher
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,

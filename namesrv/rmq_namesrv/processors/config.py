@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.daemon import properties
 from rmq_remoting.daemon.configuration import Change, Configuration, ProblemKind, SettingsError
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 
 from ..config import NamesrvSettings

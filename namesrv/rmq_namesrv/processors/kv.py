@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.namesrv import (
     DeleteKVConfigRequestHeader,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,

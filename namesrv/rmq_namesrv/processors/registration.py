@@ -6,13 +6,13 @@ import asyncio
 import logging
 from typing import Final
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.register import RegisterBrokerBody
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,

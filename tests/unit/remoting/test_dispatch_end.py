@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from rmq_remoting.answers import Answer
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Dispatcher
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.draining import all_answered
 from rmq_remoting.tiers import InlineTier, PoolTier
 from tests.support.peers import Peer
 from tests.support.waiting import until
@@ -30,9 +32,9 @@ async def test_draining_waits_for_requests_in_a_pool() -> None:
     dispatcher.dispatch_all(peer.connection, requests, now, now)
     await until(lambda: pool.statistics.running == 1)
     assert pool.statistics.waiting == 2
-    assert not await dispatcher.all_answered(0.0)
+    assert not await all_answered(dispatcher, 0.0)
     go_on.set()
-    assert await dispatcher.all_answered(5.0)
+    assert await all_answered(dispatcher, 5.0)
     await until(lambda: len(peer.received) == 3)
     assert (pool.statistics.waiting, pool.statistics.running) == (0, 0)
     dispatcher.stop()
@@ -47,7 +49,7 @@ async def test_draining_waits_for_deferred_responses() -> None:
     request = RemotingCommand.request(RequestCode.GET_BROKER_CONFIG)
     now = asyncio.get_running_loop().time()
     dispatcher.dispatch_all(peer.connection, [request], now, now)
-    assert not await dispatcher.all_answered(0.0)
+    assert not await all_answered(dispatcher, 0.0)
     deferred.set_result(request.response(0))
-    assert await dispatcher.all_answered(5.0)
+    assert await all_answered(dispatcher, 5.0)
     await until(lambda: peer.received)

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon import properties
 from rmq_remoting.daemon.configuration import Change, Configuration, ProblemKind, SettingsError
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 
 from ..deferred_answers import answer_when_persisted

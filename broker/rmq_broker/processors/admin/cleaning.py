@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 
 from ..deferred_answers import Persist, answer_when_persisted

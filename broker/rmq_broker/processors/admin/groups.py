@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import (
     DeleteSubscriptionGroupRequestHeader,

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.message_queue import MessageQueueForC
 from rmq_remoting.bodies.offsets import ResetOffsetBody, ResetOffsetBodyForC
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.offsets import QueryCorrectionOffsetBody
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.offsets import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
 from rmq_remoting.integers import INT64_MAX

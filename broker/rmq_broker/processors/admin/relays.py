@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.offsets import GetConsumerStatusBody
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import BodyError, CommandError, RequestError, RequestTimeout
 from rmq_remoting.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.route import TopicList
 from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper, TopicConfigAndQueueMapping
 from rmq_remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.topic import (
     CreateTopicRequestHeader,

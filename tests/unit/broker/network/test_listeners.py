@@ -12,8 +12,9 @@ from rmq_broker.network import listeners as module
 from rmq_broker.network.address import bind_ports
 from rmq_broker.network.listeners import Listeners
 from rmq_broker.settings.broker import BrokerSettings
+from rmq_remoting.answers import Answer
 from rmq_remoting.daemon.lifecycle import StartError
-from rmq_remoting.dispatch import Answer, Dispatcher
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.tiers import InlineTier
 from tests.support.broker_requests import request
 from tests.support.broker_settings import broker_settings

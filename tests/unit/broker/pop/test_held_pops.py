@@ -12,8 +12,8 @@ from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.held_pops import HeldPops
 from rmq_broker.store.api import ArrivalListener, ConsumeQueue
 from rmq_broker.store.queues.queue_resources import QueueResources
+from rmq_remoting.answers import Answer, HeldAnswer
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, HeldAnswer
 from tests.support.broker_settings import broker_settings
 from tests.support.peers import Peer
 from tests.support.waiting import loop_passes

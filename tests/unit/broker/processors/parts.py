@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from rmq_remoting.answers import Result
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 
 
 async def answer_of(result: Result) -> RemotingCommand:

@@ -14,13 +14,13 @@ from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import Heartbeat
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.store.api import ColdLog, pack_host
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.configuration import Change
-from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import PullMessageResponseHeader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from rmq_broker.store.api import MessageStore
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.connection import Connection
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message import Message
 from rmq_remoting.message_batch import encode_batch
@@ -23,6 +23,7 @@ from tests.support.broker_requests import send
 from tests.support.examples import examples
 from tests.support.frames import decode_one
 from tests.support.local_broker import LocalBroker
+from tests.support.peers import Peer
 
 _INT32 = st.one_of(st.integers(0, 8), st.integers(-(1 << 31), (1 << 31) - 1))
 _TEXT = st.text(alphabet="\x01\x02ab=TAGSDELY0Ü", max_size=40)
@@ -77,15 +78,11 @@ def _sends(draw: st.DrawFn) -> RemotingCommand:
     )
 
 
-class _NoConnection:
-    """The attributes of a connection that the processor uses."""
-
-    attributes: dict[str, object] = {}  # noqa: RUF012 (shared by all on purpose)
-    remote_address = ("10.0.0.7", 40_000)
-    peer = "10.0.0.7:40000"
-
-
 class _Broker(LocalBroker):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.connection = Peer().connection
+
     def ends(self) -> dict[tuple[str, int], int]:
         return {(queue.topic, queue.queue_id): queue.max_offset for queue in self.store.queues}
 
@@ -117,9 +114,7 @@ _LOG_END = [0]
 @given(_sends())
 def test_a_send_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand) -> None:
     before = broker.ends()
-    connection: Connection = _NoConnection()  # type: ignore[assignment]
-
-    answer = broker.processors.sends.send.send(connection, decode_one(encode_frame(command)))
+    answer = broker.processors.sends.send.send(broker.connection, decode_one(encode_frame(command)))
 
     assert isinstance(answer, bytes | RemotingCommand)
     response = decode_one(answer) if isinstance(answer, bytes) else answer

@@ -11,8 +11,8 @@ import pytest
 from rmq_broker.delivery.waiting_requests import STILL_WAITING, TICK_SECONDS, LookResult
 from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.store.api import ConsumeQueue
+from rmq_remoting.answers import Answer
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.dispatch import Answer
 from rmq_remoting.errors import CommandError
 from tests.support.peers import Peer
 from tests.support.waiting import loop_passes

@@ -27,7 +27,9 @@ from rmq_remoting.codes import ResponseCode
     ],
 )
 def test_a_read_without_messages(status: GetStatus, asked_offset: int, kind: type[Empty]) -> None:
-    assert outcome_of(GetResult(status, 7, 1, 9), asked_offset) == kind(status, 7, 1, 9)
+    outcome = outcome_of(GetResult(status, 7, 1, 9), asked_offset)
+    assert type(outcome) is kind
+    assert (outcome.status, outcome.next_offset, outcome.min_offset, outcome.max_offset) == (status, 7, 1, 9)
 
 
 def test_every_status_has_an_outcome() -> None:

@@ -9,9 +9,9 @@ import os
 import pytest
 
 from rmq_broker.processors.admin.cleaning import CleaningProcessor
+from rmq_remoting.answers import Result
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from tests.support.peers import Peer
 from tests.unit.broker.processors.parts import answer_of

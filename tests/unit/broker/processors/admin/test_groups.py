@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.processors.admin.groups import GroupAdminProcessor
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.group import (
     GroupForbidden,
     SubscriptionGroupConfig,
@@ -13,7 +14,6 @@ from rmq_remoting.bodies.group import (
 )
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import BodyError, CommandError
 from tests.support.broker_tables import BrokerTables
 from tests.unit.broker.processors.parts import answer_of

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from rmq_broker.processors.admin.relays import ConsumerRelayProcessor
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.offsets import GetConsumerStatusBody
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message_ids import offset_message_id

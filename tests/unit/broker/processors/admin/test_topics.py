@@ -9,12 +9,12 @@ import pytest
 from rmq_broker.processors.admin.topic_stats import TopicStatsProcessor
 from rmq_broker.processors.admin.topics import TopicAdminProcessor
 from rmq_broker.topics.deletion import TopicDeletion
+from rmq_remoting.answers import Result
 from rmq_remoting.bodies.route import TopicList
 from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper, TopicConfigAndQueueMapping
 from rmq_remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig, TopicStatsTable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.broker_tables import BrokerTables
