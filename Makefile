@@ -8,12 +8,15 @@ INSTALLED := $(VENV)/.installed
 SPARK_BENCH_VENV := benchmarks/spark/.venv
 SPARK_BENCH_INSTALLED := $(SPARK_BENCH_VENV)/.installed
 SPARK_BENCH_PYSPARK := 4.2.0
+# A wheel with the hot path compiled, and the same installed for `make test-compiled`.
+WHEEL_BUILT := dist/.built
+COMPILED := build/compiled
 # The store of `make run`; `make clean` keeps it.
 DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-instructions bench-spark pipeline clean
+.PHONY: help install run wheel test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +25,8 @@ install: $(INSTALLED) ## create .venv and install everything into it
 
 run: install ## start a name server and a broker here, until Ctrl-C
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA)
+
+wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (experimental, docs/compiling.md)
 
 test: install lint types ## check the code and run all tests
 	$(BIN)/pytest
@@ -40,6 +45,9 @@ types: install ## check the types
 
 unit: install ## the unit tests: no daemons, no foreign programs
 	$(BIN)/pytest tests/unit
+
+test-compiled: $(COMPILED) ## the unit tests with the hot path compiled
+	PYTHONPATH=$(COMPILED) $(BIN)/pytest tests/unit
 
 test-long: install test-crash test-spark-kill ## everything long and rare: hours
 	$(BIN)/pytest --long -m long
@@ -67,8 +75,9 @@ pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (line
 bench: install ## measure, and write docs/performance.md
 	$(BIN)/python -m benchmarks
 
-bench-instructions: install ## count the broker's instructions per request, with valgrind
-	$(BIN)/python -m benchmarks.instructions
+bench-instructions: $(COMPILED) ## count instructions per request in both forms, with valgrind; writes a table
+	$(BIN)/python -m benchmarks.instructions --functions 10 --against $(COMPILED) --peer-name compiled \
+	  --write docs/performance.md
 
 bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
 	$(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)
@@ -76,6 +85,16 @@ bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Ka
 clean: ## remove everything that can be rebuilt
 	rm -rf $(VENV) $(SPARK_BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(WHEEL_BUILT): $(INSTALLED) hatch_build.py $(shell find remoting namesrv broker client spark_connector -name '*.py')
+	rm -rf dist
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+	  --no-deps --wheel-dir dist .
+	@touch $@
+
+$(COMPILED): $(WHEEL_BUILT)
+	rm -rf $@
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ dist/rmq-*.whl
 
 # Reinstalled when the dependencies change.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -25,12 +25,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 from benchmarks.ours import environment_of
+from benchmarks.report import commit, python_build, write_between
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.framing import FrameDecoder, encode_frame
@@ -39,6 +41,11 @@ from tests.support.ports import LOOPBACK, free_broker_port
 from tests.support.processes import ServerProcess
 
 _FRAMES: Final = Path(__file__).parents[1] / "tests/data/wire/frames.jsonl"
+# The begin and end marks of the table in docs/performance.md.
+INSTRUCTION_MARKS: Final = (
+    "<!-- table of instructions: written by `make bench-instructions` -->",
+    "<!-- end of the table of instructions -->",
+)
 _SERIALIZATIONS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
 _CONNECTIONS: Final = 16
 _QUEUES: Final = 8
@@ -242,7 +249,7 @@ class Broker:
 
 
 @asynccontextmanager
-async def broker(checkout: Path | None) -> AsyncIterator[Broker]:
+async def broker(checkout: Path | None, load: Load) -> AsyncIterator[Broker]:
     """Run a broker with the code of a checkout, or of this one, under callgrind."""
     home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
     counts = home / "counts"
@@ -254,6 +261,8 @@ async def broker(checkout: Path | None) -> AsyncIterator[Broker]:
         "metricsPromExporterPort": 0,
         "mappedFileSizeCommitLog": 64 << 20,
         "flushConsumerOffsetInterval": 3_600_000,  # nothing periodic is to be counted
+        # Nor the entries of messages that were sent before.
+        "messageIndexEnable": str(not load.reads).lower(),
     }
     valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}"]
     command = [
@@ -301,7 +310,7 @@ async def measure(
     for name in names:
         for serialization in serializations:
             load = LOADS[name]
-            async with broker(checkout) as running:
+            async with broker(checkout, load) as running:
                 requests = Requests(serialization)
                 await running.ask(requests.create_topic())
                 if load.reads:
@@ -338,8 +347,10 @@ def main() -> None:
     )
     parser.add_argument("--only", action="append", choices=LOADS, help="a load; may be repeated")
     parser.add_argument("--serialization", choices=_SERIALIZATIONS, help="only this serialization")
-    parser.add_argument("--against", type=Path, help="compare with another checkout")
+    parser.add_argument("--against", type=Path, help="compare with another checkout, or an installed wheel")
+    parser.add_argument("--peer-name", default="before", help="heading of the other checkout's column")
     parser.add_argument("--functions", type=int, default=0, help="C functions to print")
+    parser.add_argument("--write", type=Path, help="file for the table")
     chosen = parser.parse_args()
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is needed (Debian: apt-get install valgrind)")
@@ -351,15 +362,28 @@ def main() -> None:
         if chosen.against
         else []
     )
-    print("\n| request | headers | instructions | per message |" + (" before | ratio |" if peer else ""))
-    print("|---|---|---|---|" + ("---|---|" if peer else ""))
+    table = _table(ours, peer, chosen.peer_name)
+    print(f"\n{table}")
+    if chosen.write is not None:
+        conditions = f"Counted on {datetime.now(UTC):%Y-%m-%d} at commit {commit()}: {python_build()}."
+        write_between(chosen.write, INSTRUCTION_MARKS, f"{conditions}\n\n{table}")
+
+
+def _table(ours: Sequence[Counted], peer: Sequence[Counted], peer_name: str) -> str:
+    """Return the counts in Markdown, with those of another checkout beside them, if there are any."""
+    lines = ["| request | headers | instructions | per message |", "|---|---|---|---|"]
+    if peer:
+        lines[0] += f" {peer_name} | ratio |"
+        lines[1] += "---|---|"
     for number, result in enumerate(ours):
-        messages = LOADS[result.load].messages
-        row = f"| {result.load} | {_SERIALIZATIONS[result.serialization]} | {result.per_request:,.0f} |"
-        row += f" {result.per_request / messages:,.0f} |"
+        per_message = result.per_request / LOADS[result.load].messages
+        line = f"| {result.load} | {_SERIALIZATIONS[result.serialization]} |"
+        line += f" {result.per_request:,.0f} | {per_message:,.0f} |"
         if peer:
-            row += f" {peer[number].per_request:,.0f} | {result.per_request / peer[number].per_request:.3f} |"
-        print(row)
+            other = peer[number].per_request
+            line += f" {other:,.0f} | {result.per_request / other:.3f} |"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -75,10 +75,15 @@ def _kv(home: Path) -> Sequence[str]:
 
 
 def environment_of(checkout: Path | None) -> dict[str, str]:
-    """Return the environment of a server with the code of `checkout`, or of this checkout (None)."""
+    """Return the environment of a server with the code of `checkout`, or with this program's (None).
+
+    `checkout` may also be a folder that a wheel has been installed into (`pip install --target`).
+    """
     environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
     if checkout is not None:
-        environment["PYTHONPATH"] = os.pathsep.join(str(checkout / folder) for folder in _SOURCES)
+        is_installed = (checkout / "rmq_remoting").is_dir()
+        folders = [checkout] if is_installed else [checkout / folder for folder in _SOURCES]
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, folders))
     return environment
 
 

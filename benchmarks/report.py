@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.comparison import FEWEST_PAIRS, Figure
+from rmq_remoting.build_form import BUILD_FORM
 
 OWN: Final = "this broker"
 APACHE: Final = "Apache 5.3.3"
@@ -111,14 +112,15 @@ def processor() -> str:
 
 
 def python_build() -> str:
-    """Return version and optimizations of this Python: profile-guided (PGO) and link-time (LTO)."""
+    """Return version and optimizations of this Python (PGO, LTO), and the form of our code."""
     options = sysconfig.get_config_var("CONFIG_ARGS") or ""
     found = [
         name
         for name, option in (("PGO", "--enable-optimizations"), ("LTO", "--with-lto"))
         if option in options
     ]
-    return f"Python {platform.python_version()} ({' and '.join(found) or 'built without PGO and LTO'})"
+    build = " and ".join(found) or "built without PGO and LTO"
+    return f"Python {platform.python_version()} ({build}), our code {BUILD_FORM}"
 
 
 def commit(root: Path = _ROOT) -> str:

@@ -3,7 +3,8 @@
 #
 #   sh deploy/install.sh SOURCE PREFIX [EXTRA]     SOURCE: a checkout; EXTRA: broker (default) or spark
 #
-# PYTHON names the interpreter (python3; 3.11 or newer). PREFIX is replaced as a whole if it is an environment
+# PYTHON names the interpreter (python3; 3.11 or newer). COMPILE=1 compiles the hot path, which needs a C compiler
+# and takes two minutes. PREFIX is replaced as a whole if it is an environment
 # already: stop the daemons before. Settings and messages are never in it.
 set -eu
 umask 022
@@ -25,6 +26,9 @@ trap 'rm -rf "$wheels"' EXIT
 "$python" -m venv --clear "$prefix"
 pip="$prefix/bin/python -m pip --quiet --disable-pip-version-check --no-cache-dir"
 # A wheel, not the folder: what is installed is then what is published, and the checkout may go.
+if [ "${COMPILE:-0}" = 1 ]; then
+  export HATCH_BUILD_HOOK_ENABLE_CUSTOM=true
+fi
 $pip wheel --no-deps --wheel-dir "$wheels" "$source"
 $pip install -c "$source/constraints.txt" "$(echo "$wheels"/rmq-*.whl)[$extra]"
 

@@ -2,7 +2,8 @@
 
 An async test runs on uvloop, as the daemons do; `--event-loop asyncio-debug` runs all of them on asyncio in
 debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_time` (timers cost no time),
-`long` (long and rare: deselected without `--long`; `--long -m long` selects these tests alone).
+`long` (long and rare: deselected without `--long`; `--long -m long` selects these tests alone), `interpreted`
+(replaces a part of a module that wheels have compiled: skipped where the hot path is compiled).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from rmq_remoting.build_form import BUILD_FORM, IS_COMPILED
 from tests.support.loops import LOOPS, new_loop
 
 # Test machines are shared: the duration of one example says nothing about the code.
@@ -48,12 +50,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "each_loop: run on uvloop and on asyncio in debug mode")
     config.addinivalue_line("markers", "virtual_time: run on a loop whose timers cost no time")
     config.addinivalue_line("markers", "long: long and rare, for `make test-long`")
+    config.addinivalue_line("markers", "interpreted: needs modules that are not compiled")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell ignores SIGINT for background jobs. Programs that tests end by SIGINT would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_report_header() -> str:
+    return f"hot path: {BUILD_FORM}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if IS_COMPILED:
+        for item in items:
+            if item.get_closest_marker("interpreted") is not None:
+                item.add_marker(pytest.mark.skip("replaces a part of a compiled module"))
     if config.getoption("--long"):
         return
     long_ones = [item for item in items if item.get_closest_marker("long") is not None]

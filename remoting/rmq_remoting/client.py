@@ -157,10 +157,11 @@ class RemotingClient:
     async def _open(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()
         host, port = split_address(address)
+        connection = self._new_connection(address)
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):
-                _, connection = await loop.create_connection(
-                    lambda: self._protocol(address), host, port, **self._tls_arguments(host)
+                await loop.create_connection(
+                    lambda: connection.as_protocol, host, port, **self._tls_arguments(host)
                 )
         except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: an impossible host name
             failure = self._failure(address, error)
@@ -181,7 +182,7 @@ class RemotingClient:
         failed.not_before = now + self._backoff.pause(failed.failures)
         failed.kind, failed.reason = type(failure), str(failure)
 
-    def _protocol(self, address: str) -> Connection:
+    def _new_connection(self, address: str) -> Connection:
         def on_close(closed: Connection) -> None:
             self._lost(address, closed)
 

@@ -10,7 +10,7 @@ from .codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_5_3_3, LanguageCode
 from .ext_fields import decode_binary, decode_json
 
 _OPAQUE_MASK: Final = 0x7FFFFFFF
-_opaque_counter: Final = itertools.count(1)
+_opaque_counter = itertools.count(1)
 
 
 class Serialization(IntEnum):

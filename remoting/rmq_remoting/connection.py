@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -68,8 +68,11 @@ class RequestHandler(Protocol):
         """
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """Frames in, frames out: the peer's requests go to the handler, responses to the waiting replies.
+
+    It has the methods of an `asyncio.Protocol`, but no base class, so that it can be compiled. Event loops
+    take `as_protocol`.
 
     All methods belong to the loop's thread. Frames written in one turn, or in one iteration of the loop,
     leave in one system call.
@@ -137,6 +140,11 @@ class Connection(asyncio.Protocol):
         self.local_address: tuple[str, int] = ("", 0)
         # State that services keep about this peer, each under a key of its own.
         self.attributes: dict[str, Any] = {}
+
+    @property
+    def as_protocol(self) -> asyncio.Protocol:
+        """The connection itself, as event loops take it."""
+        return cast(asyncio.Protocol, self)
 
     # --- asyncio.Protocol ---
 
@@ -276,9 +284,9 @@ class Connection(asyncio.Protocol):
                 self._transport.writelines(buffer)
             buffer.clear()
 
-    async def drain(self) -> None:
+    def drain(self) -> Coroutine[None, None, object]:
         """Wait until the write buffer is below its watermark, or the connection has ended."""
-        await self._writable.wait()
+        return self._writable.wait()
 
     # --- requests of this side ---
 
@@ -378,9 +386,9 @@ class Connection(asyncio.Protocol):
         if transport is not None:
             transport.abort()
 
-    async def wait_closed(self) -> None:
+    def wait_closed(self) -> asyncio.Future[None]:
         """Wait until the connection has ended."""
-        await asyncio.shield(self._closed)
+        return asyncio.shield(self._closed)
 
 
 def _address(name: object) -> tuple[str, int]:

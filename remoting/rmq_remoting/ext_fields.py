@@ -44,8 +44,8 @@ def decode_binary(raw: bytes) -> dict[str, str]:
         raise HeaderDecodeError("an ext field is not UTF-8") from error
     except HeaderDecodeError:
         raise
-    except Exception as error:  # struct.error: the map ends within a length
-        raise HeaderDecodeError("the ext fields end in the middle of a field") from error
+    except Exception as cut:  # struct.error: the map ends within a length
+        raise HeaderDecodeError("the ext fields end in the middle of a field") from cut
     return fields
 
 

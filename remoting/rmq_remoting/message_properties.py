@@ -202,7 +202,7 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
     return None
 
 
-def check_property(name: str, value: str) -> None:
+def check_property(name: object, value: object) -> None:
     """Check that a property would be read back as it is. Raises InvalidPropertyError."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise InvalidPropertyError(f"property {name!r}: name and value must be texts, the value is {value!r}")
@@ -214,7 +214,7 @@ def check_property(name: str, value: str) -> None:
         )
 
 
-def check_user_property(name: str, value: str) -> None:
+def check_user_property(name: object, value: object) -> None:
     """Check a property of the user: `check_property`, and no reserved name. Raises InvalidPropertyError."""
     check_property(name, value)
     if name in RESERVED_NAMES:

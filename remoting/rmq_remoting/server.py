@@ -114,8 +114,9 @@ class RemotingServer:
             await self._server.wait_closed()
             self._server = None
 
-    def _accept(self) -> Connection:
-        return Connection(self.dispatcher, self._settings, self.statistics, self._opened, self._closed)
+    def _accept(self) -> asyncio.Protocol:
+        accepted = Connection(self.dispatcher, self._settings, self.statistics, self._opened, self._closed)
+        return accepted.as_protocol
 
     def _opened(self, connection: Connection) -> None:
         if self._stopped:  # accepted before stop() was called

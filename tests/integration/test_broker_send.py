@@ -481,6 +481,7 @@ async def test_a_deleted_topic_starts_again_at_offset_0(broker: RunningBroker, c
     assert offsets(answer) == (1, 0, 1)
 
 
+@pytest.mark.interpreted
 async def test_a_full_disk_refuses_and_nothing_is_stored(
     broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

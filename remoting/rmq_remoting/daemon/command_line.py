@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -72,5 +73,8 @@ class _PrintVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version  # noqa: PLC0415
 
-        print(f"{parser.prog} {version('rmq')}")
+        from ..build_form import BUILD_FORM  # noqa: PLC0415
+
+        python = f"{platform.python_implementation()} {platform.python_version()}"
+        print(f"{parser.prog} {version('rmq')} ({BUILD_FORM}, {python})")
         parser.exit()

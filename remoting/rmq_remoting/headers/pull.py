@@ -223,6 +223,8 @@ class PullHeaderDecoder(Generic[Stream]):
             return self._decode_alone(command.ext_fields)
         offset_end = offset_at + 1 + raw[offset_at]
         commit_end = commit_at + 1 + raw[commit_at]
+        if offset_end > commit_at:
+            return self._decode_alone(command.ext_fields)
         key = (raw[:offset_at], raw[offset_end:commit_at], raw[commit_end:])
         stream = self._streams.get(key)
         if stream is None:
@@ -240,9 +242,14 @@ class PullHeaderDecoder(Generic[Stream]):
     def _decode_json(self, command: RemotingCommand, raw: bytes) -> tuple[Stream, int, int]:
         offset_at = raw.find(_JSON_OFFSET_MARK) + len(_JSON_OFFSET_MARK)
         commit_at = raw.find(_JSON_COMMIT_MARK) + len(_JSON_COMMIT_MARK)
-        if offset_at < len(_JSON_OFFSET_MARK) or commit_at < len(_JSON_COMMIT_MARK):
-            return self._decode_fields(command.ext_fields)
         offset_end, commit_end = raw.find(b'"', offset_at), raw.find(b'"', commit_at)
+        if (
+            offset_at < len(_JSON_OFFSET_MARK)
+            or commit_at < len(_JSON_COMMIT_MARK)
+            or offset_end < 0
+            or commit_end < 0
+        ):
+            return self._decode_fields(command.ext_fields)
         if offset_at < commit_at:
             key = (raw[:offset_at], raw[offset_end:commit_at], raw[commit_end:])
         else:

@@ -159,8 +159,8 @@ class SendHeaderDecoder:
         properties = fields.get(properties_key)
         try:
             raw_properties = properties.encode() if properties else b""
-        except UnicodeEncodeError as error:
-            raise HeaderError("SendMessageRequestHeader: properties hold a lone surrogate") from error
+        except UnicodeEncodeError as surrogate:
+            raise HeaderError("SendMessageRequestHeader: properties hold a lone surrogate") from surrogate
         return SendMessageRequestHeader(target, born_timestamp_ms, raw_properties)
 
 

@@ -58,15 +58,23 @@ def decode_header(data: bytes, body: bytes) -> RemotingCommand:
     ext_at = data.find(_EXT_MARK) + _EXT_MARK_BYTES
     opaque_at = data.rfind(_OPAQUE_MARK) + _OPAQUE_MARK_BYTES
     opaque_end = data.find(b",", opaque_at)
+    if opaque_end < 0:  # it is the last field
+        opaque_end = len(data) - 1
+    if opaque_end < opaque_at:
+        return _decode_whole(data, body)
     if ext_at < opaque_at:
         ext_end = data.rfind(b"}", ext_at, opaque_at) + 1
+        if not ext_end:
+            return _decode_whole(data, body)
         shape = data[:ext_at] + data[ext_end:opaque_at] + data[opaque_end:]
     else:  # the Go client writes the ext fields last
         ext_end = data.rfind(b"}", ext_at, len(data) - 1) + 1
+        if not ext_end or opaque_end > ext_at:
+            return _decode_whole(data, body)
         shape = data[:opaque_at] + data[opaque_end:ext_at] + data[ext_end:]
     raw_ext, opaque = data[ext_at:ext_end], data[opaque_at:opaque_end]
     values = _known_shape(shape)
-    if values is None or len(opaque) > _SAFE_DIGITS or not opaque.isdigit() or not raw_ext:
+    if values is None or len(opaque) > _SAFE_DIGITS or not opaque.isdigit():
         command = _decode_whole(data, body)
         if values is None and _is_cut_right(data, command, raw_ext, opaque):
             _shapes.put(shape, _Shape(command.code, command.flag, command.language, command.version))

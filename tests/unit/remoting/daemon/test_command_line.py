@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from rmq_remoting.build_form import BUILD_FORM
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
 from rmq_remoting.daemon.configuration import SettingsError
 
@@ -51,8 +53,9 @@ def test_the_printed_configuration_can_be_loaded(tmp_path: Path, capsys: pytest.
     assert again.settings == first.settings
 
 
-def test_the_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_and_the_form_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command_parser("small", "").parse_args(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"small {version('rmq')}\n"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    assert capsys.readouterr().out == f"small {version('rmq')} ({BUILD_FORM}, {python})\n"

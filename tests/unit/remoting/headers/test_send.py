@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -50,7 +50,7 @@ def slow_json(raw: bytes, code: int = V2) -> SendMessageRequestHeader:
 
 
 def values(header: SendMessageRequestHeader) -> dict[str, Any]:
-    target = {name: getattr(header.target, name) for name in SendTarget.__slots__}
+    target = {field.name: getattr(header.target, field.name) for field in fields(SendTarget)}
     return {**target, "born_timestamp_ms": header.born_timestamp_ms, "properties": header.properties}
 
 

@@ -1,0 +1,65 @@
+"""Build hook: compiles the hot path with mypyc, for `make wheel`.
+
+The modules in pyproject.toml (`tool.hatch.build.targets.wheel.hooks.custom`) become extension modules beside
+their sources in the wheel; Python imports the extension. Without the hook a wheel is pure Python, with the
+same behaviour. docs/compiling.md lists the rules that compiled modules follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+# The shared library of all modules is called <group>__mypyc.
+_GROUP = "rmq"
+
+
+class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles the modules of the setting `modules`, paths relative to the project."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and add the extension modules to the wheel. An editable install stays interpreted."""
+        if version == "editable":
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="rmq-compile-"))
+        libraries = self._folder / "libraries"
+        with contextlib.chdir(self.root):
+            _compile(self.config["modules"], self._folder, libraries)
+        for library in libraries.rglob("*.so"):
+            build_data["force_include"][str(library)] = str(library.relative_to(libraries))
+        build_data["infer_tag"] = True
+        build_data["pure_python"] = False
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the temporary files."""
+        if version != "editable":
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _compile(modules: list[str], folder: Path, libraries: Path) -> None:
+    from mypyc.build import mypycify  # noqa: PLC0415
+    from setuptools import Distribution  # noqa: PLC0415
+
+    options = ["--config-file=pyproject.toml", f"--cache-dir={folder / 'types'}"]
+    extensions = mypycify(
+        [*options, *modules],
+        opt_level="3",
+        debug_level="0",
+        multi_file=True,
+        group_name=_GROUP,
+        target_dir=str(folder / "c"),
+    )
+    # Warnings of a compiler that mypyc does not know yet are no reason to fail.
+    for extension in extensions:
+        extension.extra_compile_args = [each for each in extension.extra_compile_args if each != "-Werror"]
+    command = Distribution({"name": _GROUP, "ext_modules": extensions}).get_command_obj("build_ext")
+    command.build_lib, command.build_temp = str(libraries), str(folder / "objects")
+    command.parallel = os.cpu_count()
+    command.ensure_finalized()
+    command.run()

@@ -1,0 +1,109 @@
+"""Rules of compiled modules (docs/compiling.md), which mypyc itself does not check."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())
+_HOOK = _PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+_MODULES: list[str] = _HOOK["modules"]
+
+
+@pytest.fixture(params=_MODULES)
+def module(request: pytest.FixtureRequest) -> ast.Module:
+    """Each compiled module."""
+    path: str = request.param
+    return ast.parse((_ROOT / path).read_text())
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def _inside(function: ast.AST) -> Iterator[ast.AST]:
+    """Nodes of a function, without those of the functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield node
+            yield from _inside(node)
+
+
+def _dataclasses(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+            yield node
+
+
+def test_modules_are_listed_once_and_in_order() -> None:
+    names = [name.split("/", 1)[1] for name in _MODULES]
+    assert len(set(names)) == len(names)
+    for package in {name.split("/")[0] for name in names}:
+        own = [name for name in names if name.startswith(f"{package}/")]
+        assert own == sorted(own)
+
+
+def test_the_compiler_is_the_type_checker_of_this_project() -> None:
+    constraints = (_ROOT / "constraints.txt").read_text().splitlines()
+    assert _HOOK["dependencies"][0].replace("[mypyc]", "") in constraints
+
+
+def test_the_name_of_an_exception_has_one_type_in_a_function(module: ast.Module) -> None:
+    """A second `except` whose error has another type would raise TypeError."""
+    for function in _functions(module):
+        types: dict[str, str] = {}
+        for node in _inside(function):
+            if isinstance(node, ast.ExceptHandler) and node.name is not None and node.type is not None:
+                caught = ast.unparse(node.type)
+                assert types.setdefault(node.name, caught) == caught, f"{function.name}: {node.name}"
+
+
+def test_there_are_no_coroutines(module: ast.Module) -> None:
+    """One that is cancelled from outside may crash the process (https://github.com/python/mypy/issues/12867)."""
+    assert not any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(module))
+
+
+def test_no_generator_has_to_be_closed(module: ast.Module) -> None:
+    """A generator that is not run to its end would leave out `finally` and the exit of `with`."""
+    for function in _functions(module):
+        nodes = list(_inside(function))
+        if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes):
+            assert not any(isinstance(node, (ast.With, ast.Try)) for node in nodes), function.name
+
+
+def test_annotations_of_dataclasses_are_there_at_run_time(module: ast.Module) -> None:
+    """A class whose module is imported for the type checker alone would raise KeyError at import."""
+    unknown = {
+        alias.asname or alias.name
+        for node in module.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for imported in node.body
+        if isinstance(imported, ast.ImportFrom)
+        for alias in imported.names
+    }
+    for defined in _dataclasses(module):
+        for node in defined.body:
+            if isinstance(node, ast.AnnAssign):
+                names = {name.id for name in ast.walk(node.annotation) if isinstance(name, ast.Name)}
+                assert not names & unknown, f"{defined.name}: {names & unknown}"
+
+
+def test_no_dataclass_has_a_class_variable(module: ast.Module) -> None:
+    """It would become a field."""
+    for defined in _dataclasses(module):
+        for node in defined.body:
+            if isinstance(node, ast.AnnAssign):
+                assert "ClassVar" not in ast.unparse(node.annotation), defined.name
+
+
+def test_a_file_keeps_the_number_of_its_descriptor_to_itself(module: ast.Module) -> None:
+    """A local variable is dropped with its last use: its file would be closed before a call on the number."""
+    for function in _functions(module):
+        for node in _inside(function):
+            if isinstance(node, ast.Attribute) and node.attr.strip("_") in ("descriptor", "number"):
+                assert ast.unparse(node.value) == "self", f"{function.name}: {ast.unparse(node)}"
