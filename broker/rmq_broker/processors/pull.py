@@ -55,7 +55,7 @@ class PullProcessor:
         pull = self._admission.admit(connection, command)
         outcome = self._reading.first_look(pull)
         if isinstance(outcome, ColdRead):
-            return self._cold.answer(pull, outcome, partial(self._answer_cold, pull))
+            return self._cold.finish(pull, outcome, partial(self._answer_cold, pull))
         return self._answer(pull, outcome)
 
     def _answer(self, pull: Pull, outcome: Outcome) -> Result:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from rmq_remoting.answers import Answer, Result
+from typing import TYPE_CHECKING, TypeVar
 
 from ..delivery.cold_reads import ClientGone
 from .outcomes import Outcome, outcome_of
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
     from ..store.api import ColdRead, MessageStore
     from .request import Pull
 
+Acted = TypeVar("Acted")
+
 
 class ColdPulls:
     """Finishes looks into queues that need the disk."""
@@ -27,27 +27,24 @@ class ColdPulls:
         self._store = store
         self._reads = reads
 
-    def answer(
-        self, pull: Pull, cold: ColdRead, answer: Callable[[Outcome], Result]
-    ) -> asyncio.Future[Answer]:
-        """Return the future result of `answer`, which is called when the messages have been read."""
-        answered = self._answer(pull, cold, answer)
-        return asyncio.get_running_loop().create_task(answered, name="cold pull")
+    def finish(
+        self, pull: Pull, cold: ColdRead, act: Callable[[Outcome], Acted | asyncio.Future[Acted]]
+    ) -> asyncio.Future[Acted | None]:
+        """Read in a thread, and return the future result of `act`; None if the client disconnected meanwhile.
 
-    async def _answer(self, pull: Pull, cold: ColdRead, answer: Callable[[Outcome], Result]) -> Answer:
+        The future raises CommandError if too many reads wait, and OSError.
+        """
+        finished = self._finish(pull, cold, act)
+        return asyncio.get_running_loop().create_task(finished, name="cold pull")
+
+    async def _finish(
+        self, pull: Pull, cold: ColdRead, act: Callable[[Outcome], Acted | asyncio.Future[Acted]]
+    ) -> Acted | None:
         try:
-            outcome = await self.read(pull, cold)
+            await self._reads.run(pull.connection, cold.run, cold.read_ahead)
         except ClientGone:
             return None
-        result = answer(outcome)
-        return await result if isinstance(result, asyncio.Future) else result
-
-    async def read(self, pull: Pull, cold: ColdRead) -> Outcome:
-        """Finish a read in a thread.
-
-        Raises ClientGone if the client disconnected meanwhile, CommandError if too many reads wait, OSError.
-        """
-        await self._reads.run(pull.connection, cold.run, cold.read_ahead)
         if pull.connection.is_closed:
-            raise ClientGone
-        return outcome_of(self._store.finish(cold), pull.queue_offset)
+            return None
+        acted = act(outcome_of(self._store.finish(cold), pull.queue_offset))
+        return await acted if isinstance(acted, asyncio.Future) else acted

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Answer
 
-from ..delivery.cold_reads import ClientGone
-from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult
+from ..delivery.waiting_requests import STILL_WAITING, Look
 from ..store.api import ColdRead, GetStatus
 from .outcomes import Found, NotFound, Outcome, Skipped
 
@@ -105,8 +104,9 @@ class PullHolding:
         pull = state.pull
         while not isinstance(outcome, Found):
             if isinstance(outcome, ColdRead):
-                conclude = self._conclude_cold(state, time_is_up, outcome, reads=reads)
-                return asyncio.get_running_loop().create_task(conclude, name="cold pull")
+                return self._cold.finish(
+                    pull, outcome, partial(self._conclude, state, time_is_up, reads=reads)
+                )
             if not isinstance(outcome, Skipped):
                 break
             state.skipped_to(outcome.next_offset)
@@ -126,13 +126,3 @@ class PullHolding:
                     GetStatus.NO_MATCHED_MESSAGE, outcome.next_offset, outcome.min_offset, outcome.max_offset
                 )
         return self._answering.without_messages(pull, outcome)
-
-    async def _conclude_cold(
-        self, state: HeldState, time_is_up: bool, cold: ColdRead, *, reads: int
-    ) -> LookResult:
-        try:
-            outcome = await self._cold.read(state.pull, cold)
-        except ClientGone:
-            return None
-        look = self._conclude(state, time_is_up, outcome, reads=reads)
-        return await look if isinstance(look, asyncio.Future) else look

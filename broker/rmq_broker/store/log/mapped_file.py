@@ -36,8 +36,8 @@ class MappedFile:
     `fallocate` before it is written, a step in advance (small steps first): a full disk raises OSError there,
     where it can be handled.
 
-    The number of its descriptor stays inside: during a method's call there is a reference to the file, so the
-    number cannot be that of another file.
+    The number of its descriptor stays inside: during a method's call there is a reference to the file, which
+    is closed with the last one, or with the store.
     """
 
     __slots__ = (
