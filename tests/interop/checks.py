@@ -86,10 +86,15 @@ def offsets_by_queue(consumer: RunningProgram) -> dict[int, list[int]]:
     return by_queue
 
 
-def check_order(by_queue: Mapping[int, list[int]]) -> None:
-    """Check that the messages of each queue arrived in order, without duplicates."""
+def check_order(by_queue: Mapping[int, list[int]], *, handovers: int = 0) -> None:
+    """Check that the messages of each queue arrived in order, without duplicates.
+
+    With each handover of a queue to another member and back, one message may arrive again: the Java client
+    does not count the message that it is consuming when the queue is taken from it.
+    """
     for queue_id, offsets in by_queue.items():
-        assert offsets == sorted(set(offsets)), f"queue {queue_id}: {offsets}"
+        assert offsets == sorted(offsets), f"queue {queue_id}: {offsets}"
+        assert len(offsets) - len(set(offsets)) <= handovers, f"queue {queue_id}: {offsets}"
 
 
 async def wait_for_bodies(consumers: Iterable[RunningProgram], expected: list[str]) -> None:

@@ -164,7 +164,7 @@ async def test_java_takes_over_in_order_from_a_killed_sdk_consumer(
                     await until(has_the_last, timeout_seconds=_WAIT_SECONDS)
             finally:
                 ours.kill()
-            check_order(group.javas())
+            check_order(group.javas(), handovers=1)
 
 
 def _our_member(address: str, topic: str) -> list[str]:
