@@ -45,14 +45,14 @@ async def rebuild(bench: StoreBench) -> Sequence[Figure]:
     await fill(folder / "ours" / "store", {}, messages=messages, record_bytes=_RECORD_BYTES, queues=_QUEUES)
     shutil.copytree(folder / "ours" / "store", folder / "peer" / "store")
     what = f"queues and index from a log of {size / GIBIBYTE:.3g} GiB, messages of 256 B"
-    figures = [Figure(f"{what}: by a start", "s", at_most=4)]
+    figures = [Figure(f"{what}: by a start", "s", at_most=1.0)]
     async with OwnNamesrv() as ours_at, OwnNamesrv() as peer_at:
         ours = own_broker(ours_at.address, folder / "ours")
         peer = apache_broker(peer_at.address, folder / "peer")
         try:
             await alternate(figures, _start(ours, messages), _start(peer, messages), bench.rounds)
             if importlib.util.find_spec("rmq_broker.store_tool.main") is not None:
-                repaired = Figure(f"{what}: by `rmq-store repair`", "s", at_most=4)
+                repaired = Figure(f"{what}: by `rmq-store repair`", "s", at_most=1.0)
                 figures.append(repaired)
                 await alternate([repaired], _repair(ours.store_path), _start(peer, messages), bench.rounds)
         finally:

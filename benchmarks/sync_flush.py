@@ -30,10 +30,8 @@ async def sync_flush(bench: StoreBench) -> Sequence[Figure]:
         for client in (ours, peer):
             print(f"  warming up for {bench.warm_up_seconds} s", flush=True)
             await _many(client, bench.warm_up_seconds)
-        many = Figure(
-            "SYNC_FLUSH: synchronous sends, 64 threads, 1 KiB", "messages/s", at_least=1.2, must=True
-        )
-        one = Figure("SYNC_FLUSH: the same with one thread", "messages/s", at_least=1.0, must=True)
+        many = Figure("SYNC_FLUSH: synchronous sends, 64 threads, 1 KiB", "messages/s", at_least=1.5)
+        one = Figure("SYNC_FLUSH: the same with one thread", "messages/s", at_least=1.0)
         for figure, measure in ((many, _many), (one, _one)):
             await alternate(
                 [figure],
