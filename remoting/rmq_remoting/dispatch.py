@@ -13,6 +13,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from typing import Final, cast
 
 from .answers import Answer, HeldAnswer, Result
@@ -100,12 +102,12 @@ class Dispatcher:
     def registrations(self) -> Iterator[Registration]:
         """Return the rows of the table, by code."""
         rows = {row.code: row for row in self._table.values()}
-        return iter(sorted(rows.values(), key=lambda row: row.code))
+        return iter(sorted(rows.values(), key=attrgetter("code")))
 
     def tiers(self) -> list[Tier]:
         """Return every tier in use, by name."""
-        tiers = [*(row.tier for row in self._table.values()), *self._further_tiers]
-        return sorted({id(tier): tier for tier in tiers}.values(), key=lambda tier: tier.name)
+        tiers = [*[row.tier for row in self._table.values()], *self._further_tiers]
+        return sorted({id(tier): tier for tier in tiers}.values(), key=attrgetter("name"))
 
     @property
     def is_idle(self) -> bool:
@@ -198,72 +200,89 @@ class Dispatcher:
         future: asyncio.Future[Answer],
         received_at: float,
     ) -> None:
-        statistics = row.tier.statistics
-        statistics.add_waiting()
-        began = self.clock()
-
-        def done(ended: asyncio.Future[Answer]) -> None:
-            statistics.end_waiting(self.clock() - began)
-            error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
-            if isinstance(error, ProtocolError):
-                connection.fail(error)
-            else:
-                answer: object = ended.result() if error is None else self._failure(row, request, error)
-                elapsed_seconds = self.clock() - received_at
-                was_held = isinstance(ended, HeldAnswer)
-                self._answer(connection, request, row, answer, elapsed_seconds, was_held=was_held)
-
+        row.tier.statistics.add_waiting()
+        done = partial(self._end_deferred, connection, request, row, received_at, self.clock())
         if isinstance(future, HeldAnswer):
             future.taken_by(done)
         else:
             future.add_done_callback(done)
 
+    def _end_deferred(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        received_at: float,
+        began: float,
+        ended: asyncio.Future[Answer],
+    ) -> None:
+        row.tier.statistics.end_waiting(self.clock() - began)
+        error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+        if isinstance(error, ProtocolError):
+            connection.fail(error)
+            return
+        answer: object = ended.result() if error is None else self._failure(row, request, error)
+        was_held = isinstance(ended, HeldAnswer)
+        self._answer(connection, request, row, answer, self.clock() - received_at, was_held=was_held)
+
     def _submit(
         self, connection: Connection, request: RemotingCommand, row: Registration, received_at: float
     ) -> None:
-        loop = asyncio.get_running_loop()
         tier = row.tier
         assert isinstance(tier, PoolTier)
-        statistics = tier.statistics
-        statistics.add_waiting()
-
-        def started(waited: float) -> None:
-            statistics.end_waiting(waited)
-            statistics.running += 1
-
-        def too_late(waited: float) -> None:
-            statistics.running -= 1
-            self._refuse(connection, request, row, tier.refuse_late(waited), waited)
-
-        def ended(result: object) -> None:
-            statistics.running -= 1
-            if isinstance(result, ProtocolError):
-                connection.fail(result)
-            elif isinstance(result, BaseException):
-                failure = self._failure(row, request, result)
-                self._answer(connection, request, row, failure, self.clock() - received_at)
-            elif isinstance(result, asyncio.Future):
-                self._defer(connection, request, row, result, received_at)
-            else:
-                self._answer(connection, request, row, result, self.clock() - received_at)
-
-        def work() -> None:
-            waited = self.clock() - received_at
-            loop.call_soon_threadsafe(started, waited)
-            if waited > tier.max_wait_seconds:
-                loop.call_soon_threadsafe(too_late, waited)
-                return
-            try:
-                outcome = cast(object, row.processor(connection, request))
-            except BaseException as error:
-                outcome = error
-            loop.call_soon_threadsafe(ended, outcome)
-
+        tier.statistics.add_waiting()
+        loop = asyncio.get_running_loop()
         try:
-            tier.submit(work)
+            tier.submit(partial(self._run_in_pool, loop, connection, request, row, received_at))
         except CommandError as refusal:
-            statistics.waiting -= 1
+            tier.statistics.waiting -= 1
             self._refuse(connection, request, row, refusal, self.clock() - received_at)
+
+    def _run_in_pool(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        received_at: float,
+    ) -> None:
+        """Run a processor in a thread; everything else of a request belongs to the loop."""
+        tier = row.tier
+        waited = self.clock() - received_at
+        loop.call_soon_threadsafe(tier.statistics.start, waited)
+        if waited > tier.max_wait_seconds:
+            loop.call_soon_threadsafe(self._end_late, connection, request, row, waited)
+            return
+        try:
+            outcome = cast(object, row.processor(connection, request))
+        except BaseException as error:
+            outcome = error
+        loop.call_soon_threadsafe(self._end_in_pool, connection, request, row, received_at, outcome)
+
+    def _end_late(
+        self, connection: Connection, request: RemotingCommand, row: Registration, waited: float
+    ) -> None:
+        row.tier.statistics.running -= 1
+        self._refuse(connection, request, row, row.tier.refuse_late(waited), waited)
+
+    def _end_in_pool(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        received_at: float,
+        outcome: object,
+    ) -> None:
+        row.tier.statistics.running -= 1
+        if isinstance(outcome, ProtocolError):
+            connection.fail(outcome)
+        elif isinstance(outcome, BaseException):
+            failure = self._failure(row, request, outcome)
+            self._answer(connection, request, row, failure, self.clock() - received_at)
+        elif isinstance(outcome, asyncio.Future):
+            self._defer(connection, request, row, outcome, received_at)
+        else:
+            self._answer(connection, request, row, outcome, self.clock() - received_at)
 
     def _failure(self, row: Registration, request: RemotingCommand, error: BaseException) -> RemotingCommand:
         if isinstance(error, CommandError):

@@ -39,6 +39,11 @@ class TierStatistics:
         self.waiting -= 1
         self.wait_seconds_total += waited_seconds
 
+    def start(self, waited_seconds: float) -> None:
+        """Count a request that has a thread of a pool after its wait."""
+        self.end_waiting(waited_seconds)
+        self.running += 1
+
 
 class BoundedTier:
     """Bounds and counters that every tier has, and the refusals that follow from the bounds.

@@ -19,7 +19,7 @@ from rmq_remoting.bodies.assignment import (
 )
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.headers.pop import NotificationResponseHeader
+from rmq_remoting.headers.pop_queries import NotificationResponseHeader
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.pop_receipt import ORDER_REVIVE_QUEUE, Receipt
 from tests.support.broker_requests import (

@@ -12,12 +12,14 @@ from rmq_remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from rmq_remoting.headers.pop_queries import (
     NotificationRequestHeader,
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
 )
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages

@@ -77,13 +77,13 @@ class MessageWriter:
             "record_templates",
             max_entries=_MAX_TEMPLATES,
             max_bytes=_MAX_TEMPLATES_BYTES,
-            size_of=lambda key, template: _TEMPLATE_BYTES + 2 * len(key[0]),
+            size_of=_template_bytes,
         )
         self._tags_codes: BoundedCache[bytes, int] = BoundedCache(
             "written_tags_codes",
             max_entries=_MAX_TAGS,
             max_bytes=_MAX_TAGS_BYTES,
-            size_of=lambda tags, code: ENTRY_OVERHEAD_BYTES + len(tags),
+            size_of=_tags_code_bytes,
             max_entry_bytes=ENTRY_OVERHEAD_BYTES + _LONGEST_CACHED_TAGS_BYTES,
         )
         self.levels = levels
@@ -230,6 +230,14 @@ class MessageWriter:
         if code is None:
             code = self._tags_codes.put(tags, tags_code(tags.decode("utf-8", "replace")))
         return code
+
+
+def _template_bytes(key: _TemplateKey, template: RecordTemplate) -> int:
+    return _TEMPLATE_BYTES + 2 * len(key[0])
+
+
+def _tags_code_bytes(tags: bytes, code: int) -> int:
+    return ENTRY_OVERHEAD_BYTES + len(tags)
 
 
 def _delayed_properties(message: InnerMessage, level: int) -> bytes:

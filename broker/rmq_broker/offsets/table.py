@@ -6,14 +6,11 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pydantic import Field
-
 from rmq_remoting.bodies import fastjson
-from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
-from rmq_remoting.integers import Int32, Int64
 
 from ..clock import ClockMs
+from .saved import SavedOffsets
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -39,12 +36,6 @@ def broadcast_group(group: str) -> str:
 def key_of(group: str, topic: str) -> str:
     """Return the key of a group's offsets in a topic."""
     return f"{topic}{_SEPARATOR}{group}"
-
-
-class _SavedOffsets(ConsumerOffsetSerializeWrapper):
-    """The file in Apache's format, plus pending resets under a name that Apache's broker ignores."""
-
-    reset_marks: dict[str, dict[Int32, Int64]] = Field(default_factory=dict)
 
 
 class ConsumerOffsetTable:
@@ -139,11 +130,13 @@ class ConsumerOffsetTable:
         """Return the groups with offsets in the topic."""
         return {group for name, group in self._names() if name == topic and _SEPARATOR not in group}
 
-    def entries(self) -> Iterator[tuple[str, str, OffsetsByQueue]]:
-        """Yield group, topic and committed offsets of each entry; the offsets are live, read them at once."""
+    def entries(self) -> list[tuple[str, str, OffsetsByQueue]]:
+        """Return group, topic and committed offsets of each entry; the offsets are live."""
+        found: list[tuple[str, str, OffsetsByQueue]] = []
         for key, offsets in list(self._table.items()):
             topic, group = _split(key)
-            yield group, topic, offsets
+            found.append((group, topic, offsets))
+        return found
 
     def __len__(self) -> int:
         return len(self._table)
@@ -188,12 +181,11 @@ class ConsumerOffsetTable:
 
     def remove_topic(self, topic: str) -> int:
         """Remove a topic's offsets; return the number of groups."""
-        return self._remove(lambda name, _: name == topic)
+        return self._remove(topic, ())
 
     def remove_group(self, group: str) -> int:
         """Remove a group's offsets; return the number of topics."""
-        names = (group, broadcast_group(group))
-        removed = self._remove(lambda _, name: name in names)
+        removed = self._remove(None, (group, broadcast_group(group)))
         for listener in self._removal_listeners:
             listener(group)
         return removed
@@ -228,7 +220,7 @@ class ConsumerOffsetTable:
 
     def decode(self, content: bytes) -> None:
         """Load the content of `consumerOffset.json`; raises BodyError."""
-        saved = _SavedOffsets.decode(content)
+        saved = SavedOffsets.decode(content)
         self._table = saved.offset_table
         self._reset = saved.reset_marks
         self.data_version = saved.data_version or self.data_version
@@ -241,15 +233,16 @@ class ConsumerOffsetTable:
         """Return topic and group of every entry."""
         return map(_split, list(self._table))
 
-    def _remove(self, matches: Callable[[str, str], bool]) -> int:
-        keys = {key_of(group, topic) for topic, group in self._names() if matches(topic, group)}
+    def _remove(self, topic: str | None, groups: tuple[str, ...]) -> int:
+        """Remove the offsets of a topic, and those of some groups; return how many entries."""
+        keys = [key for key in self._table if _is_of(key, topic, groups)]
         for key in keys:
             log.info("offsets removed key=%s offsets=%s", key, self._table.pop(key))
             self._changed.discard(key)
             self._encoded.pop(key, None)
             self.revision += 1
         for further in (self._reset, self._pulled):
-            for key in [key for key in further if matches(*_split(key))]:
+            for key in [key for key in further if _is_of(key, topic, groups)]:
                 del further[key]
         return len(keys)
 
@@ -279,6 +272,11 @@ class ConsumerOffsetTable:
 def _entry(key: str, offsets: OffsetsByQueue) -> bytes:
     listed = ",".join([f"{queue_id}:{offset}" for queue_id, offset in offsets.items()])
     return b"%b:{%b}" % (fastjson.dumps(key), listed.encode())
+
+
+def _is_of(key: str, topic: str | None, groups: tuple[str, ...]) -> bool:
+    of_topic, of_group = _split(key)
+    return of_topic == topic or of_group in groups
 
 
 def _split(key: str) -> tuple[str, str]:

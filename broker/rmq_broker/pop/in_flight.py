@@ -29,7 +29,7 @@ class InFlight:
         self._points: dict[CheckPointKey, CheckPoint] = {}
         self._due: list[tuple[int, int, CheckPoint]] = []
         # Check points whose revive time is over, and whose messages may not be redelivered yet: those that
-        # `due` has yielded, and those of before a forward step of the clock.
+        # `take_due` has returned, and those of before a forward step of the clock.
         self._overdue: dict[CheckPointKey, CheckPoint] = {}
         self._numbers = count()
         self._messages: dict[QueueKey, int] = {}
@@ -105,8 +105,8 @@ class InFlight:
                 del self._complete[next(iter(self._complete))]
             self._complete[point.key] = point
 
-    def due(self) -> Iterator[CheckPoint]:
-        """Yield the check points whose invisible time has ended, the earliest first, each once.
+    def take_due(self) -> CheckPoint | None:
+        """Return the next check point whose invisible time has ended, each once; None if there is none.
 
         Invisible times are measured across steps of the clock.
         """
@@ -115,10 +115,11 @@ class InFlight:
             point = heapq.heappop(self._due)[2]
             if self._complete.pop(point.key, None) is None and self._points.get(point.key) is point:
                 self._overdue[point.key] = point
-                yield point
+                return point
+        return None
 
     def reschedule(self, point: CheckPoint, in_ms: int) -> None:
-        """Let `due` yield a check point after that time."""
+        """Let `take_due` return a check point after that time."""
         self._schedule(point, self._follow_clock() + in_ms)
 
     def _schedule(self, point: CheckPoint, at_ms: int) -> None:

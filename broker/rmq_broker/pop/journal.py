@@ -3,23 +3,21 @@
 Each entry is a message in the form in which Apache's broker stores it for its timer. That timer would deliver
 it to the revive topic at the end of the invisible time (Apache RocketMQ 5.3.3,
 PopMessageProcessor.buildCkMsg, AckMessageProcessor, HookUtils.transformTimerMessage). This broker keeps the
-times itself and reads the journal at its start only. Apache's broker, started on the directory, continues
-from the journal. Redelivered messages are acknowledged in the journal, so that it does not redeliver them.
+times itself and reads the journal (`journal_reader`) at its start only. Apache's broker, started on the
+directory, continues from the journal. Redelivered messages are acknowledged in the journal, so that it does
+not redeliver them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.bodies import fastjson
-from rmq_remoting.bodies.pop import AckMsg, BatchAckMsg, OrderAck, OrderInfo, PopCheckPoint
-from rmq_remoting.errors import BodyError
+from rmq_remoting.bodies.pop import OrderAck, OrderInfo
 from rmq_remoting.java_hash import tags_code
-from rmq_remoting.message_codec import decode_stored_message
-from rmq_remoting.message_errors import MessageDecodeError
 
 from ..clock import ClockMs
 from ..delivery.timer_entry import TimerEntry
@@ -30,17 +28,17 @@ from .check_point import CheckPoint, CheckPointKey
 if TYPE_CHECKING:
     from ..store.api import MessageStore
 
-_CHECK_POINT: Final = "ck"
-_ACK: Final = "ack"
-_BATCH_ACK: Final = "bAck"
-_TAGS_CODES: Final = {tag: tags_code(tag) for tag in (_CHECK_POINT, _ACK, _BATCH_ACK)}
+# Tags of the entries' messages.
+CHECK_POINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+_TAGS_CODES: Final = {tag: tags_code(tag) for tag in (CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
 # Apache's timer delivers a check point this long before its acknowledgements.
 _AHEAD_MS: Final = 1000
 _TIMER_PRECISION_MS: Final = 1000
-_READ_ENTRIES: Final = 1000
 # Values in place of an acknowledged message's offset.
+PENDING_RESET: Final = -2
 _RESET: Final = -1
-_PENDING_RESET: Final = -2
 # Value in place of the topic for all topics of a group.
 _NO_TOPIC: Final = ""
 
@@ -91,13 +89,6 @@ class GroupDeleted:
 Entry = CheckPoint | Acked | OrderProgress | Reset | GroupDeleted
 
 
-class Place(NamedTuple):
-    """The place of a read entry: its offset in the journal's queue, and its offset in the log."""
-
-    journal_offset: int
-    physical_offset: int
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """The place of a written entry: its offset in the journal, and up to where the log has to be flushed."""
@@ -107,7 +98,7 @@ class Written:
 
 
 class Journal:
-    """Writes entries on the loop, and reads them back at the start."""
+    """Writes entries; belongs to the loop."""
 
     def __init__(
         self,
@@ -164,11 +155,10 @@ class Journal:
                 _json(key.topic),
             )
         )
-        unique_key = (
-            f"{key.topic}@{key.queue_id}@{start}@{key.group}@{key.pop_time}@{key.broker_name}@{_CHECK_POINT}"
-        )
+        place = f"{key.topic}@{key.queue_id}@{start}"
+        unique_key = f"{place}@{key.group}@{key.pop_time}@{key.broker_name}@{CHECK_POINT_TAG}"
         due = point.revive_time - _AHEAD_MS
-        written = self._put(_CHECK_POINT, body, unique_key, due, point.revive_queue_id)
+        written = self._put(CHECK_POINT_TAG, body, unique_key, due, point.revive_queue_id)
         point.journal_offset = written.journal_offset
         return written
 
@@ -177,10 +167,9 @@ class Journal:
         key = point.key
         if len(offsets) == 1:
             body = _ack_body(key, offsets[0])
-            unique_key = (
-                f"{key.topic}@{key.queue_id}@{offsets[0]}@{key.group}@{key.pop_time}@{key.broker_name}@{_ACK}"
-            )
-            return self._put(_ACK, body, unique_key, point.revive_time, point.revive_queue_id)
+            place = f"{key.topic}@{key.queue_id}@{offsets[0]}"
+            unique_key = f"{place}@{key.group}@{key.pop_time}@{key.broker_name}@{ACK_TAG}"
+            return self._put(ACK_TAG, body, unique_key, point.revive_time, point.revive_queue_id)
         body = b'{"ao":-1,"aol":[%b],"bn":%b,"c":%b,"pt":%d,"q":%d,"so":%d,"t":%b}' % (
             b",".join([b"%d" % offset for offset in offsets]),
             _json(key.broker_name),
@@ -190,8 +179,8 @@ class Journal:
             key.start_offset,
             _json(key.topic),
         )
-        unique_key = f"{key.topic}@{key.queue_id}@{list(offsets)}@{key.group}@{key.pop_time}@{_BATCH_ACK}"
-        return self._put(_BATCH_ACK, body, unique_key, point.revive_time, point.revive_queue_id)
+        unique_key = f"{key.topic}@{key.queue_id}@{list(offsets)}@{key.group}@{key.pop_time}@{BATCH_ACK_TAG}"
+        return self._put(BATCH_ACK_TAG, body, unique_key, point.revive_time, point.revive_queue_id)
 
     def order_progress(self, moved: OrderProgress, acked_offset: int, broker_name: str) -> Written:
         """Write the progress of a group that pops in order.
@@ -212,12 +201,12 @@ class Journal:
             next_offset=moved.next_offset,
         ).encode()
         place = f"{moved.topic}@{moved.queue_id}@{acked_offset}"
-        unique_key = f"{place}@{moved.group}@{info.pop_time}@{broker_name}@{_ACK}"
-        return self._put(_ACK, body, unique_key, self._now_ms(), 0)
+        unique_key = f"{place}@{moved.group}@{info.pop_time}@{broker_name}@{ACK_TAG}"
+        return self._put(ACK_TAG, body, unique_key, self._now_ms(), 0)
 
     def reset(self, reset: Reset, broker_name: str) -> Written:
         """Write a reset; Apache's broker ignores it like `order_progress`."""
-        mark = _PENDING_RESET if reset.is_pending else _RESET
+        mark = PENDING_RESET if reset.is_pending else _RESET
         return self._note(reset, mark, broker_name)
 
     def group_deleted(self, group: str, broker_name: str) -> Written:
@@ -236,8 +225,8 @@ class Journal:
             topic=reset.topic,
             next_offset=reset.offset,
         ).encode()
-        unique_key = f"{reset.topic}@{reset.queue_id}@{mark}@{reset.group}@{now_ms}@{broker_name}@{_ACK}"
-        return self._put(_ACK, body, unique_key, now_ms, 0)
+        unique_key = f"{reset.topic}@{reset.queue_id}@{mark}@{reset.group}@{now_ms}@{broker_name}@{ACK_TAG}"
+        return self._put(ACK_TAG, body, unique_key, now_ms, 0)
 
     def _put(self, tag: str, body: bytes, unique_key: str, due_ms: int, revive_queue_id: int) -> Written:
         out_ms = _timer_second(due_ms)  # Apache's timer does not take messages that are due already
@@ -271,47 +260,6 @@ class Journal:
             tail = self._property_tails[tag, revive_queue_id] = text.encode()
         return tail
 
-    # --- reading; blocks ---
-
-    def read(self, begin: int, broker_name: str) -> Iterator[tuple[Place, Entry]]:
-        """Yield the entries from `begin` on with their places; skip other messages. Raises OSError."""
-        yield from self._read(
-            TIMER_TOPIC,
-            ENTRIES_QUEUE_ID,
-            begin,
-            broker_name,
-            lambda properties: properties.get("REAL_TOPIC") == self._revive_topic,
-        )
-
-    def read_handed_over(self, queue_id: int, begin: int, broker_name: str) -> Iterator[tuple[Place, Entry]]:
-        """Yield the entries that Apache's timer has delivered to a revive queue. Raises OSError."""
-        yield from self._read(self._revive_topic, queue_id, begin, broker_name, lambda properties: True)
-
-    def handed_over_end(self, queue_id: int) -> int:
-        """Return the end of a queue of the revive topic."""
-        return self._store.max_offset(self._revive_topic, queue_id)
-
-    def _read(
-        self,
-        topic: str,
-        queue_id: int,
-        begin: int,
-        broker_name: str,
-        wanted: Callable[[dict[str, str]], bool],
-    ) -> Iterator[tuple[Place, Entry]]:
-        offset = max(begin, self._store.min_offset(topic, queue_id))
-        end = self._store.max_offset(topic, queue_id)
-        while offset < end:
-            entries = self._store.queue_entries(topic, queue_id, offset, min(_READ_ENTRIES, end - offset))
-            if not entries:
-                return
-            for index, (physical_offset, _, _) in enumerate(entries):
-                record = self._store.record_at(physical_offset)
-                entry = None if record is None else _entry_of(record, broker_name, wanted)
-                if entry is not None:
-                    yield Place(offset + index, physical_offset), entry
-            offset += len(entries)
-
 
 def handed_over_at(revive_time: int) -> int:
     """Return when Apache's timer delivers a check point whose invisible time ends at `revive_time`."""
@@ -338,66 +286,3 @@ def _ack_body(key: CheckPointKey, offset: int) -> bytes:
 @lru_cache(maxsize=4096)
 def _json(text: str) -> bytes:
     return fastjson.dumps(text)
-
-
-def _entry_of(record: bytes, broker_name: str, wanted: Callable[[dict[str, str]], bool]) -> Entry | None:
-    """Return the entry in a record; None for any other message, whoever wrote it."""
-    try:
-        message = decode_stored_message(record)
-        if not wanted(message.properties):
-            return None
-        tag = message.properties.get("TAGS")
-        if tag == _CHECK_POINT:
-            revive_queue = message.properties.get("REAL_QID", "")
-            return _check_point_of(message.body, broker_name, int(revive_queue or message.queue_id))
-        if tag == _ACK:
-            return _ack_of(message.body, broker_name)
-        if tag == _BATCH_ACK:
-            batch = BatchAckMsg.decode(message.body)
-            return Acked(_key_of(batch, broker_name), tuple(batch.ack_offset_list))
-    except (MessageDecodeError, BodyError, ValueError):
-        return None
-    return None
-
-
-def _check_point_of(body: bytes, broker_name: str, revive_queue_id: int) -> CheckPoint | None:
-    data = PopCheckPoint.decode(body)
-    if data.topic is None or data.consumer_group is None:
-        return None
-    # Old brokers write no list: the messages are consecutive.
-    diffs = data.queue_offset_diff or list(range(data.message_count))
-    if not diffs:
-        return None
-    key = CheckPointKey(
-        data.topic,
-        data.consumer_group,
-        data.queue_id,
-        data.start_offset,
-        data.pop_time,
-        data.broker_name or broker_name,
-    )
-    offsets = tuple(data.start_offset + diff for diff in diffs)
-    return CheckPoint(key, data.invisible_time_ms, offsets, revive_queue_id)
-
-
-def _ack_of(body: bytes, broker_name: str) -> Entry:
-    ack = OrderAck.decode(body)
-    if ack.next_offset is not None:
-        place = (ack.topic or "", ack.consumer_group or "", ack.queue_id)
-        if not ack.topic:
-            return GroupDeleted(ack.consumer_group or "")
-        if ack.order is None:
-            return Reset(*place, ack.next_offset, is_pending=ack.ack_offset == _PENDING_RESET)
-        return OrderProgress(*place, ack.next_offset, ack.order)
-    return Acked(_key_of(ack, broker_name), (ack.ack_offset,))
-
-
-def _key_of(ack: AckMsg, broker_name: str) -> CheckPointKey:
-    return CheckPointKey(
-        ack.topic or "",
-        ack.consumer_group or "",
-        ack.queue_id,
-        ack.start_offset,
-        ack.pop_time,
-        ack.broker_name or broker_name,
-    )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ..offsets.table import NO_OFFSET
 from ..timers.checkpoint import TimerCheckpoint
 from .check_point import CheckPoint, CheckPointKey, QueueKey
-from .journal import Acked, Entry, GroupDeleted, Journal, Reset
+from .journal import Acked, Entry, GroupDeleted, Reset
+from .journal_reader import JournalReader
 
 if TYPE_CHECKING:
     from ..offsets.table import ConsumerOffsetTable
@@ -44,19 +45,17 @@ class Recovery:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalReader,
         positions: Positions,
         offsets: ConsumerOffsetTable,
         orders: OrderTable,
         store: MessageStore,
-        broker_name: str,
     ) -> None:
         self._journal = journal
         self._positions = positions
         self._offsets = offsets
         self._orders = orders
         self._store = store
-        self._broker_name = broker_name
         self._points: dict[CheckPointKey, CheckPoint] = {}
         # Check points in the revive topic that Apache's revival has not processed.
         self._from_revive_topic: dict[CheckPointKey, CheckPoint] = {}
@@ -72,7 +71,7 @@ class Recovery:
         begins = [offset for offset in (self._positions.outstanding_from, included) if offset != NO_OFFSET]
         from_revive_topic = self._handed_over(revive_topic, revive_queue_nums, recovered)
         self._from_revive_topic = from_revive_topic
-        for place, entry in self._journal.read(min(begins, default=0), self._broker_name):
+        for place, entry in self._journal.read(min(begins, default=0)):
             recovered.entries_read += 1
             if isinstance(entry, CheckPoint):
                 entry.journal_offset = place.journal_offset
@@ -161,7 +160,7 @@ class Recovery:
         points: dict[CheckPointKey, CheckPoint] = {}
         for queue_id in range(revive_queue_nums):
             begin = self._positions.handed_over_done(revive_topic, queue_id) + 1
-            for _, entry in self._journal.read_handed_over(queue_id, begin, self._broker_name):
+            for _, entry in self._journal.read_handed_over(queue_id, begin):
                 recovered.entries_read += 1
                 if isinstance(entry, CheckPoint):
                     points[entry.key] = entry

@@ -61,7 +61,7 @@ class Revival:
 
     async def revive_due(self) -> None:
         """Redeliver the messages that are due now."""
-        for point in self._in_flight.due():
+        while (point := self._in_flight.take_due()) is not None:
             await self._revive(point)
 
     async def _revive(self, point: CheckPoint) -> None:

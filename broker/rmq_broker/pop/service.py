@@ -22,6 +22,7 @@ from .check_point import QueueKey
 from .held_pops import HeldPops
 from .in_flight import InFlight
 from .journal import Journal, Reset, handed_over_at
+from .journal_reader import JournalReader
 from .orders import OrderTable
 from .popping import Popping
 from .positions import Positions
@@ -123,12 +124,11 @@ class PopService:
         await loop.run_in_executor(None, self.modes_file.load)
         self._written_revision = self.orders.revision
         recovery = Recovery(
-            self.journal,
+            JournalReader(self._store, self._revive_topic, self._settings.broker_name),
             self.positions,
             self._offsets,
             self.orders,
             self._store,
-            self._settings.broker_name,
         )
         timer_check = self._settings.config_dir / "timercheck"
         recovered = await loop.run_in_executor(
@@ -150,7 +150,7 @@ class PopService:
                 self.journal.ack(point, acked)
             self.in_flight.add(point)
         for queue_id in range(self._settings.revive_queue_nums):
-            end = self.journal.handed_over_end(queue_id)
+            end = self._store.max_offset(self._revive_topic, queue_id)
             if end:
                 self._handed_over[queue_id] = end - 1
         self._handed_over_until = self._store.max_phy_offset()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResponseHeader
+from rmq_remoting.headers.pop_queries import NotificationRequestHeader, NotificationResponseHeader
 
 from ..delivery.waiting_requests import STILL_WAITING, Look
 from ..pop.check_point import QueueKey

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
+from rmq_remoting.headers.pop import PopMessageResponseHeader
+from rmq_remoting.headers.pop_queries import PeekMessageRequestHeader
 
 from ..pop.answer_size import MAX_MESSAGES
 from ..pop.held_pops import ANY_QUEUE

@@ -10,12 +10,8 @@ from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
-from rmq_remoting.headers.pop import (
-    PollingInfoRequestHeader,
-    PollingInfoResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
+from rmq_remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rmq_remoting.headers.pop_queries import PollingInfoRequestHeader, PollingInfoResponseHeader
 
 from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult

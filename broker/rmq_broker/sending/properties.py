@@ -51,9 +51,13 @@ def tags_codes_cache() -> TagsCodes:
         "send_tags_codes",
         max_entries=10_000,
         max_bytes=4 * 1024 * 1024,
-        size_of=lambda tags, code: ENTRY_OVERHEAD_BYTES + len(tags),
+        size_of=_tags_code_bytes,
         max_entry_bytes=ENTRY_OVERHEAD_BYTES + 255,
     )
+
+
+def _tags_code_bytes(tags: bytes, code: int) -> int:
+    return ENTRY_OVERHEAD_BYTES + len(tags)
 
 
 class PropertiesEditor:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Container
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -23,6 +24,8 @@ from .time_series import SAMPLE_EVERY_SECONDS, SeriesTable, TimeSeries, Totals
 
 SAMPLE_SECONDS: Final = 1
 _RATE_WINDOWS_SECONDS: Final = (10, 60, 600)
+_CLIENTS_PUT: Final = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+_CLIENTS_GOT: Final = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 
 # Upper bounds in bytes of Apache's histogram of message sizes.
 MESSAGE_SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1024 * 1024, 2 * 1024 * 1024, 4 * 1024 * 1024)
@@ -348,18 +351,32 @@ class BrokerStatistics:
 
     def _make_broker_series(self) -> dict[str, TimeSeries]:
         """Return the series of the whole broker; as in Apache, they count no calls."""
-
-        def series(count: Callable[[], int]) -> TimeSeries:
-            return TimeSeries(lambda: Totals(count(), 0, 0), self.started_at_ms)
-
         return {
-            "BROKER_PUT_NUMS": series(lambda: self.put_messages),
-            "BROKER_GET_NUMS": series(lambda: self.got_messages),
-            "BROKER_CK_NUMS": series(lambda: self.check_points.total),
-            "BROKER_ACK_NUMS": series(lambda: self.acknowledgements.total),
-            "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": series(lambda: self._client_totals().put),
-            "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": series(lambda: self._client_totals().got),
+            name: TimeSeries(partial(self._broker_totals, name), self.started_at_ms)
+            for name in (
+                "BROKER_PUT_NUMS",
+                "BROKER_GET_NUMS",
+                "BROKER_CK_NUMS",
+                "BROKER_ACK_NUMS",
+                _CLIENTS_PUT,
+                _CLIENTS_GOT,
+            )
         }
+
+    def _broker_totals(self, name: str) -> Totals:
+        if name == "BROKER_PUT_NUMS":
+            count = self.put_messages
+        elif name == "BROKER_GET_NUMS":
+            count = self.got_messages
+        elif name == "BROKER_CK_NUMS":
+            count = self.check_points.total
+        elif name == "BROKER_ACK_NUMS":
+            count = self.acknowledgements.total
+        elif name == _CLIENTS_PUT:
+            count = self._client_totals().put
+        else:
+            count = self._client_totals().got
+        return Totals(count, 0, 0)
 
     def _rates(self, counter: str) -> list[float]:
         """Return the rates per second over each window, or over the part of it since the start."""

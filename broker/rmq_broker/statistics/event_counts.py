@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .time_series import SeriesTable, TimeSeries, Totals
@@ -58,5 +59,9 @@ class EventCounts:
 
     def _begin(self, key: GroupTopic) -> list[int]:
         counted = self._counts[key] = [0, 0]
-        self._series.add(key, lambda: Totals(counted[0], 0, counted[1]), self._now_ms())
+        self._series.add(key, partial(_totals, counted), self._now_ms())
         return counted
+
+
+def _totals(counted: list[int]) -> Totals:
+    return Totals(counted[0], 0, counted[1])

@@ -11,7 +11,7 @@ import sys
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rmq_remoting.message_properties import (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -23,10 +23,8 @@ from rmq_remoting.message_properties import (
     find_property,
 )
 
+from ..delivery.inner_message import InnerMessage, StoredMessage
 from ..topics.names import has_illegal_characters
-
-if TYPE_CHECKING:
-    from ..delivery.inner_message import InnerMessage, StoredMessage
 
 HALF_QUEUE_ID: Final = 0
 _MAX_QUEUE_ID: Final = 65_535

@@ -1,7 +1,7 @@
-"""Headers of POP consumption (codes 200050 to 200055); all times are ms.
+"""Headers of pops, acknowledgements and changes of invisible times (200050, 200051, 200053); times are ms.
 
-Those of the hot path have codecs of their own. Source: Apache RocketMQ 5.3.3,
-PopMessageRequestHeader, AckMessageRequestHeader and so on.
+Every message of a popping consumer passes here, so they have codecs of their own. Source: Apache RocketMQ
+5.3.3, PopMessageRequestHeader, AckMessageRequestHeader and so on.
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import Field
-
 from ..errors import HeaderError
-from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int32, Int64
-from .base import Header
+from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from .problems import IntegerFields, header_error
-from .rpc import TopicHeader
 
 _GROUP_AND_TOPIC: Final = ("consumerGroup", "topic")
 _WITH_RECEIPT: Final = (*_GROUP_AND_TOPIC, "extraInfo")
@@ -277,48 +273,6 @@ class ChangeInvisibleTimeResponseHeader:
             "popTime": str(self.pop_time),
             "reviveQid": str(self.revive_queue_id),
         }
-
-
-class PeekMessageRequestHeader(TopicHeader):
-    """200052."""
-
-    consumer_group: str
-    max_msg_nums: Int32 = 0
-    queue_id: Int32 = 0
-    topic: str
-
-
-class NotificationRequestHeader(TopicHeader):
-    """200054: respond when there are messages to pop, or after `poll_time_ms`."""
-
-    attempt_id: str | None = None
-    born_time: Int64 = 0
-    consumer_group: str
-    order: bool = False
-    poll_time_ms: Int64 = Field(default=0, alias="pollTime")
-    queue_id: Int32 = 0
-    topic: str
-
-
-class NotificationResponseHeader(Header):
-    """Whether there are messages, or too many requests are held already."""
-
-    has_msg: bool = False
-    polling_full: bool = False
-
-
-class PollingInfoRequestHeader(TopicHeader):
-    """200055."""
-
-    consumer_group: str
-    queue_id: Int32 = 0
-    topic: str
-
-
-class PollingInfoResponseHeader(Header):
-    """The number of held pops."""
-
-    polling_num: Int32 = 0
 
 
 def _with_optional(fields: dict[str, str], **optional: str | None) -> dict[str, str]:

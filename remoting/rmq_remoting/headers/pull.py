@@ -378,7 +378,7 @@ class PullAnswers:
         self._suggested = suggest_which_broker_id
         self._flags = (topic_sys_flag, group_sys_flag)
         # All values are numbers, so the template holds no percent signs but its own.
-        broker, *flags = (b"%d" % value for value in (self._suggested, *self._flags))
+        broker, *flags = [b"%d" % value for value in (self._suggested, *self._flags)]
         self._fields = (
             _BROKER_FIELD % (len(broker), broker)
             + _OFFSET_FIELDS

@@ -32,7 +32,7 @@ LONG_NAMES: Final = (
 )
 V1_CODES: Final = frozenset({int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE)})
 V2_KEYS: Final = tuple(short for _, short in LONG_NAMES)
-V1_KEYS: Final = (*(name for name, _ in LONG_NAMES[:-1]), "bname")
+V1_KEYS: Final = (*[name for name, _ in LONG_NAMES[:-1]], "bname")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

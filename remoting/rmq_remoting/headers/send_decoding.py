@@ -170,7 +170,7 @@ def _bytes_key_size(key: bytes, target: SendTarget) -> int:
 
 def _fields_key_size(key: _FieldsKey, target: SendTarget) -> int:
     """Estimate the size of a key; a text takes up to four bytes a character."""
-    sizes = (len(text) if text.isascii() else 4 * len(text) for text in key if text is not None)
+    sizes = [len(text) if text.isascii() else 4 * len(text) for text in key if text is not None]
     return _TARGET_OVERHEAD_BYTES + sum(sizes)
 
 

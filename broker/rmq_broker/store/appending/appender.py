@@ -348,9 +348,9 @@ def _call_all(listeners: tuple[ArrivalListener, ...]) -> ArrivalListener:
     """Return one function for all listeners: with a single listener, an append costs one call."""
     if len(listeners) == 1:
         return listeners[0]
+    return partial(_call_each, listeners)
 
-    def call_all(queue: ConsumeQueue) -> None:
-        for listener in listeners:
-            listener(queue)
 
-    return call_all
+def _call_each(listeners: tuple[ArrivalListener, ...], queue: ConsumeQueue) -> None:
+    for listener in listeners:
+        listener(queue)

@@ -51,13 +51,13 @@ class KeyHasher:
             "index_key_heads",
             max_entries=_MAX_HEADS,
             max_bytes=_MAX_HEADS * (ENTRY_OVERHEAD_BYTES + max(_UNIQUE_KEY_LENGTHS)),
-            size_of=lambda head, found: ENTRY_OVERHEAD_BYTES + len(head),
+            size_of=_head_bytes,
         )
         self._counters: BoundedCache[bytes, int] = BoundedCache(
             "index_key_counters",
             max_entries=_MAX_COUNTERS,
             max_bytes=_MAX_COUNTERS * ENTRY_OVERHEAD_BYTES,
-            size_of=lambda counter, value: ENTRY_OVERHEAD_BYTES,
+            size_of=_counter_bytes,
         )
         self._seeds: dict[int, Seeds] = {length: _new_seeds() for length in _UNIQUE_KEY_LENGTHS}
         # The caches' dictionaries: a look-up costs no call.
@@ -119,8 +119,20 @@ def _new_seeds() -> Seeds:
         "index_key_topics",
         max_entries=_MAX_TOPICS,
         max_bytes=_MAX_TOPICS * 2 * ENTRY_OVERHEAD_BYTES,
-        size_of=lambda topic, of_topic: ENTRY_OVERHEAD_BYTES + len(topic),
+        size_of=_topic_bytes,
     )
+
+
+def _head_bytes(head: bytes, found: tuple[int, Mapping[str, int]]) -> int:
+    return ENTRY_OVERHEAD_BYTES + len(head)
+
+
+def _counter_bytes(counter: bytes, value: int) -> int:
+    return ENTRY_OVERHEAD_BYTES
+
+
+def _topic_bytes(topic: str, of_topic: int) -> int:
+    return ENTRY_OVERHEAD_BYTES + len(topic)
 
 
 def _of_digits(text: bytes) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -323,7 +324,7 @@ class CommitLog:
         """
         with self._preparing:
             if self._next is None:
-                self._next = self._new_file(file.start + file.size, lambda new: new.reserve(size))
+                self._next = self._new_file(file.start + file.size, partial(_reserve, size))
             else:
                 self._next.reserve(size)
             return self._next
@@ -334,7 +335,7 @@ class CommitLog:
         self._next = None  # last of all: `prepare_next` looks at both
 
     def _roll(self, start: int, wrote: int = 0) -> MappedFile:
-        file = self._new_file(start, lambda new: new.reserve(wrote + BLANK_BYTES))
+        file = self._new_file(start, partial(_reserve, wrote + BLANK_BYTES))
         file.wrote = file.flushed = wrote
         self.files.append(file)
         self._files_changed()
@@ -343,3 +344,7 @@ class CommitLog:
     def _files_changed(self) -> None:
         self._first_start = self.files[0].start if self.files else 0
         self.current = self.files[-1] if self.files else None
+
+
+def _reserve(until: int, file: MappedFile) -> None:
+    file.reserve(until)

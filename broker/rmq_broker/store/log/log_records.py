@@ -8,7 +8,7 @@ from typing import Final
 
 from .commit_log import CommitLog
 from .record import RecordSummary, parse_record
-from .record_walk import ScanEnd, next_record, walk_records
+from .record_walk import RecordWalk, next_record
 
 log = logging.getLogger("rmq.store")
 
@@ -44,16 +44,16 @@ class LogRecords:
                     return
                 offset = file.start + file.size
                 continue
-            end = ScanEnd()
-            for record in walk_records(file.map, position, file.start, end, check_crc=False):
+            walk = RecordWalk(file.map, position, file.start, check_crc=False)
+            for record in walk:
                 if record.physical_offset >= self.max_offset:
                     return
                 yield record
                 offset = record.physical_offset + record.size
-            if end.is_full:
+            if walk.is_full:
                 offset = file.start + file.size
-            elif file.start + end.position < self.max_offset:
-                found = next_record(file.map, end.position + 1, file.start, until)
+            elif file.start + walk.position < self.max_offset:
+                found = next_record(file.map, walk.position + 1, file.start, until)
                 offset = file.start + (file.size if found is None else found)
             else:
                 return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from mmap import mmap
 from struct import Struct
 from typing import Final
@@ -14,42 +13,45 @@ _FIRST_BYTES_OF_MAGIC: Final = b"\xda\xa3\x20"  # of both versions
 _MAGIC_AT: Final = 4
 
 
-class ScanEnd:
-    """How a walk over a file ended: at the blank that closes a full file, or at an invalid record."""
+class RecordWalk:
+    """Iterates over the valid records of one file from `position` on, before `limit`.
 
-    __slots__ = ("is_full", "position")
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self.position = 0
-
-
-def walk_records(
-    data: mmap,
-    position: int,
-    file_start: int,
-    end: ScanEnd,
-    *,
-    check_crc: bool = True,
-    limit: int | None = None,
-) -> Iterator[RecordSummary]:
-    """Iterate over the valid records of one file from `position` on, before `limit`.
-
-    `end.position` is kept at the end of the last record; when the iteration is over, `end.is_full` tells
-    whether the file's closing blank follows.
+    `position` is kept at the end of the last record. When the walk is over, `is_full` tells whether the blank
+    that closes a full file follows; otherwise there is no valid record.
     """
-    if limit is None:
-        limit = len(data)
-    end.position = position
-    while position + BLANK_BYTES <= limit:
-        record = parse_record(data, position, file_start, check_crc=check_crc, limit=limit)
+
+    def __init__(
+        self,
+        data: mmap,
+        position: int,
+        file_start: int,
+        *,
+        check_crc: bool = True,
+        limit: int | None = None,
+    ) -> None:
+        self.position = position
+        self.is_full = False
+        self._data = data
+        self._file_start = file_start
+        self._check_crc = check_crc
+        self._limit = len(data) if limit is None else limit
+
+    def __iter__(self) -> RecordWalk:
+        return self
+
+    def __next__(self) -> RecordSummary:
+        position = self.position
+        if position + BLANK_BYTES > self._limit:
+            raise StopIteration
+        record = parse_record(
+            self._data, position, self._file_start, check_crc=self._check_crc, limit=self._limit
+        )
         if record is None:
-            size, magic = _unpack_blank(data, position)
-            end.is_full = magic == MAGIC_BLANK and size == len(data) - position
-            return
-        position += record.size
-        end.position = position
-        yield record
+            size, magic = _unpack_blank(self._data, position)
+            self.is_full = magic == MAGIC_BLANK and size == len(self._data) - position
+            raise StopIteration
+        self.position = position + record.size
+        return record
 
 
 def next_record(data: mmap, position: int, file_start: int, until: int) -> int | None:

@@ -7,7 +7,7 @@ BatchConsumeQueue). A single message is a batch of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
@@ -38,10 +38,9 @@ class BatchEntry(NamedTuple):
         return self.base_offset + self.messages
 
 
-def iter_batch_entries(raw: bytes) -> Iterator[BatchEntry]:
-    """Iterate over the packed entries that `read` returned."""
-    for fields in BATCH_ENTRY.iter_unpack(raw):
-        yield BatchEntry(*fields[:6])
+def batch_entries(raw: bytes) -> list[BatchEntry]:
+    """Unpack the entries that `read` returned."""
+    return [BatchEntry(*fields[:6]) for fields in BATCH_ENTRY.iter_unpack(raw)]
 
 
 class _Cold(Exception):
@@ -106,8 +105,10 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def batch_entry(self, offset: int) -> BatchEntry | None:
         """Return the entry that holds a message; None if there is none. Raises OSError; blocks."""
-        unit = next(iter_batch_entries(self.read(offset, 1)), None)
-        return unit if unit is not None and unit.base_offset <= offset < unit.end_offset else None
+        for unit in batch_entries(self.read(offset, 1)):
+            if unit.base_offset <= offset < unit.end_offset:
+                return unit
+        return None
 
     def entry(self, offset: int) -> Entry | None:
         """Return physical offset, size and tags code of the record with a message; None if there is none."""
@@ -124,7 +125,7 @@ class BatchConsumeQueue(ConsumeQueue):
         found: list[Entry] = []
         while offset < end:
             begin = offset
-            for unit in iter_batch_entries(self.read(offset, end - offset)):
+            for unit in batch_entries(self.read(offset, end - offset)):
                 messages = min(unit.end_offset, end) - max(unit.base_offset, offset)
                 found += [unit[:3]] * messages
                 offset = max(offset, min(unit.end_offset, end))
@@ -139,7 +140,7 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def next_message(self, offset: int) -> int:
         """Return the first offset from `offset` on that has an entry, skipping a gap."""
-        for unit in iter_batch_entries(self.read(offset, 2)):
+        for unit in batch_entries(self.read(offset, 2)):
             if unit.end_offset > offset:
                 return max(offset, unit.base_offset)
         unit_behind = self._entry_at(self._position_of(offset) + BATCH_ENTRY_BYTES, self._read)
@@ -158,7 +159,7 @@ class BatchConsumeQueue(ConsumeQueue):
         if begin >= self._end:
             return -1
         wanted = timestamp_ms + 1 if upper else timestamp_ms
-        position = self._search(begin, self._read, lambda unit: unit.store_timestamp_ms < wanted)
+        position = self._search(begin, self._read, _store_time, wanted)
         if upper:
             position -= BATCH_ENTRY_BYTES
         unit = self._entry_at(min(max(position, begin), self._end - BATCH_ENTRY_BYTES), self._read)
@@ -214,7 +215,7 @@ class BatchConsumeQueue(ConsumeQueue):
         first = self._entry_at(begin, read)
         if first is None or first.base_offset > offset:
             begin = self._begin
-        position = self._search(begin, read, lambda unit: unit.base_offset <= offset)
+        position = self._search(begin, read, _base_offset, offset + 1)
         return max(begin, position - BATCH_ENTRY_BYTES)
 
     def _first_in_memory(self) -> int:
@@ -222,13 +223,13 @@ class BatchConsumeQueue(ConsumeQueue):
         behind = self._tail_begin + BATCH_ENTRY_BYTES - 1
         return max(self._begin, behind - behind % BATCH_ENTRY_BYTES)
 
-    def _search(self, begin: int, read: _Read, is_before: Callable[[BatchEntry], bool]) -> int:
-        """The position of the first entry from `begin` on for which `is_before` is False, or the end."""
+    def _search(self, begin: int, read: _Read, value: Callable[[BatchEntry], int], bound: int) -> int:
+        """The position of the first entry from `begin` on whose value reaches a bound, or the end."""
         low, high = begin // BATCH_ENTRY_BYTES, self._end // BATCH_ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
             unit = self._entry_at(middle * BATCH_ENTRY_BYTES, read)
-            if unit is not None and is_before(unit):
+            if unit is not None and value(unit) < bound:
                 low = middle + 1
             else:
                 high = middle
@@ -241,3 +242,11 @@ class BatchConsumeQueue(ConsumeQueue):
         if raw is None:
             raise _Cold
         return BatchEntry(*BATCH_ENTRY.unpack(raw)[:6]) if raw else None
+
+
+def _base_offset(entry: BatchEntry) -> int:
+    return entry.base_offset
+
+
+def _store_time(entry: BatchEntry) -> int:
+    return entry.store_timestamp_ms

@@ -136,7 +136,7 @@ class ConsumeQueue(EntryFiles):
         while raw := self.read(offset, _PLACEHOLDERS_AT_ONCE):
             count = len(raw) // QUEUE_ENTRY_BYTES
             if raw != _PLACEHOLDER * count:
-                sizes = (entry[1] for entry in QUEUE_ENTRY.iter_unpack(raw))
+                sizes = [entry[1] for entry in QUEUE_ENTRY.iter_unpack(raw)]
                 return offset + next(i for i, size in enumerate(sizes) if size != PLACEHOLDER_SIZE)
             offset += count
         return offset

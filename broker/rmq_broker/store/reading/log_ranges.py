@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -22,6 +22,9 @@ log = logging.getLogger("rmq.store")
 
 # Returns the bytes of a range of the log (offset, size), valid until the next call; None: they do not exist.
 ReadRange = Callable[[int, int], bytes | memoryview | None]
+# Takes the offset of a range of the log, its bytes, and the records in it (offset, size, ...). Returns
+# whether to go on. The bytes are None for a record that does not exist.
+TakeRange = Callable[[int, bytes | None, Sequence[Sequence[int]]], bool]
 
 _SCRATCH_BYTES: Final = 256 * 1024
 # Reading 16 KiB too much costs as much as one more read: 0.7 µs from memory, and less than that from disk.
@@ -102,7 +105,7 @@ class ColdLog:
 
     def expect(self, ranges: Sequence[Sequence[int]]) -> None:
         """Have the system begin to read all these ranges (offset, size, ...) at once instead of in turn."""
-        groups = list(_groups(ranges))
+        groups = _groups(ranges)
         if len(groups) == 1:
             return
         for group in groups:
@@ -136,7 +139,7 @@ class SequentialReads:
             "sequential_reads",
             max_entries=_MAX_QUEUES,
             max_bytes=_MAX_QUEUES * ENTRY_OVERHEAD_BYTES,
-            size_of=lambda queue, end: ENTRY_OVERHEAD_BYTES,
+            size_of=_end_bytes,
         )
         self._lock = Lock()
 
@@ -172,38 +175,36 @@ def read_records(ranges: Sequence[Sequence[int]], read: ReadRange) -> tuple[byte
     return parts[0] if len(parts) == 1 else b"".join(parts), found
 
 
-def iter_log_ranges(
-    ranges: Sequence[Sequence[int]], read: ReadRange
-) -> Iterator[tuple[int, bytes | None, Sequence[Sequence[int]]]]:
-    """Iterate over the records at these (offset, size, ...), ascending, in ranges of the log.
+def read_in_ranges(ranges: Sequence[Sequence[int]], read: ReadRange, take: TakeRange) -> None:
+    """Read the records at these (offset, size, ...), ascending, in ranges, until `take` has enough.
 
-    Yields each range's offset, its bytes, and the records in it. The bytes are None for a record that does
-    not exist. Adjacent records are read together, up to a size that bounds unneeded reads. Raises as `read`
-    does.
+    Adjacent records are read together, up to a size that bounds unneeded reads. Raises as `read` does.
     """
     start, total = 0, 0
     for index, each in enumerate(ranges):
         if index > start and total + each[1] > _SCRATCH_BYTES:
-            yield from _read_groups(ranges[start:index], read)
+            if not _read_groups(ranges[start:index], read, take):
+                return
             start, total = index, 0
         total += each[1]
     if ranges:
-        yield from _read_groups(ranges[start:], read)
+        _read_groups(ranges[start:], read, take)
 
 
-def _read_groups(
-    ranges: Sequence[Sequence[int]], read: ReadRange
-) -> Iterator[tuple[int, bytes | None, Sequence[Sequence[int]]]]:
+def _read_groups(ranges: Sequence[Sequence[int]], read: ReadRange, take: TakeRange) -> bool:
     for group in _groups(ranges):
         members = ranges[group.first : group.until]
         whole = read(group.begin, group.end - group.begin)
         if whole is not None:
-            yield group.begin, bytes(whole), members
+            if not take(group.begin, bytes(whole), members):
+                return False
             continue
         # Some of the records have been removed, or they are in two files.
         for each in members:
             record = read(each[0], each[1])
-            yield each[0], None if record is None else bytes(record), (each,)
+            if not take(each[0], None if record is None else bytes(record), (each,)):
+                return False
+    return True
 
 
 class _Group(NamedTuple):
@@ -216,7 +217,8 @@ class _Group(NamedTuple):
     runs: list[tuple[int, int]]
 
 
-def _groups(ranges: Sequence[Sequence[int]]) -> Iterator[_Group]:
+def _groups(ranges: Sequence[Sequence[int]]) -> list[_Group]:
+    groups: list[_Group] = []
     first, begin = 0, ranges[0][0]
     run_begin = end = begin
     runs: list[tuple[int, int]] = []
@@ -227,16 +229,21 @@ def _groups(ranges: Sequence[Sequence[int]]) -> Iterator[_Group]:
             run_begin = position
             until = position + each[1]
             if not 0 <= position - end <= _SMALL_GAP_BYTES or until - begin > _SCRATCH_BYTES:
-                yield _Group(first, index, begin, end, runs)
+                groups.append(_Group(first, index, begin, end, runs))
                 first, begin, runs = index, position, []
             end = until
         else:
             end += each[1]
     runs.append((run_begin, end))
-    yield _Group(first, len(ranges), begin, end, runs)
+    groups.append(_Group(first, len(ranges), begin, end, runs))
+    return groups
 
 
 def _find(files: Sequence[MappedFile], offset: int, size: int) -> MappedFile | None:
     """The file that holds all of a range, as far as it is written."""
     file = file_at(files, offset)
     return file if file is not None and offset + size <= file.start + file.wrote else None
+
+
+def _end_bytes(queue: object, end: int) -> int:
+    return ENTRY_OVERHEAD_BYTES

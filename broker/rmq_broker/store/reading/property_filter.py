@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ..log.record import properties_of
-from ..queues.batch_consume_queue import BatchEntry, iter_batch_entries
+from ..queues.batch_consume_queue import BatchEntry, batch_entries
 from ..queues.consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
 from ..queues.entry_file import PLACEHOLDER_SIZE
 from ..queues.extension import is_ext_address
-from .log_ranges import ColdData, ReadRange, iter_log_ranges
+from .log_ranges import ColdData, ReadRange, read_in_ranges
 
 # Bytes of records that one read tests at most, even if few of them are wanted. Reading them takes a fraction
 # of a millisecond, during which the event loop is blocked.
@@ -77,7 +77,7 @@ class EntryRange(NamedTuple):
         """Unpack the entries that were read of a queue from an offset on."""
         if queue.is_batch:
             # An entry that ends before the offset stands before a gap.
-            entries = [entry for entry in iter_batch_entries(raw) if entry.end_offset > offset]
+            entries = [entry for entry in batch_entries(raw) if entry.end_offset > offset]
             end = entries[-1].end_offset if entries else offset
             return cls(entries, [entry.base_offset for entry in entries], end)
         plain = list(QUEUE_ENTRY.iter_unpack(raw))
@@ -110,13 +110,9 @@ def filter_records(
 
     Raises OSError, and ColdData if the first record is not in memory and `read` may not block.
     """
-    filtering = _Filtering(limits)
+    filtering = _Filtering(limits, wanted.matches)
     try:
-        for begin, records, members in iter_log_ranges(entries, read):
-            if records is None:
-                filtering.tested += 1  # removed from the log meanwhile, or a placeholder
-            elif not filtering.test(begin, records, members, wanted.matches):
-                break
+        read_in_ranges(entries, read, filtering.test)
     except ColdData:
         if not filtering.tested:
             raise
@@ -126,29 +122,27 @@ def filter_records(
 class _Filtering:
     """The records found so far."""
 
-    def __init__(self, limits: FilterLimits) -> None:
+    def __init__(self, limits: FilterLimits, matches: Callable[[bytes], bool]) -> None:
         self.parts: list[bytes] = []
         self.count = 0
         self.tested = 0
         self.any_exists = False
         self._size_bytes = 0
         self._limits = limits
+        self._matches = matches
 
-    def test(
-        self,
-        begin: int,
-        records: bytes,
-        entries: Sequence[Sequence[int]],
-        matches: Callable[[bytes], bool],
-    ) -> bool:
+    def test(self, begin: int, records: bytes | None, entries: Sequence[Sequence[int]]) -> bool:
         """Test the records of a range of the log; False if a limit ends the read."""
+        if records is None:
+            self.tested += 1  # removed from the log meanwhile, or a placeholder
+            return True
         self.any_exists = True
         for entry in entries:
             if self.parts and self._is_enough(entry):
                 return False
             self.tested += 1
             position, size = entry[0] - begin, entry[1]
-            if matches(properties_of(records, position, size)):
+            if self._matches(properties_of(records, position, size)):
                 self.parts.append(records[position : position + size])
                 self._size_bytes += size
                 self.count += _messages_of(entry)

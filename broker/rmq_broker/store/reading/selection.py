@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ..queues.batch_consume_queue import BatchEntry, iter_batch_entries
+from ..queues.batch_consume_queue import BatchEntry, batch_entries
 from ..queues.consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
 from ..queues.entry_file import PLACEHOLDER_SIZE
 from ..settings import PullSettings
@@ -111,7 +111,7 @@ class EntrySelector:
         if not raw:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, request.offset, queue.min_offset, queue.max_offset)
         if queue.is_batch:
-            return self._select_batches(request, list(iter_batch_entries(raw)), may_block)
+            return self._select_batches(request, batch_entries(raw), may_block)
         if tags_codes is not None and has_hashes_alone(raw):
             return self._select_tagged(request, raw, tags_codes, may_block)
         entries = list(_iter_entries(raw))
@@ -121,10 +121,7 @@ class EntrySelector:
             total = sum([entry[1] for entry in entries])
             if total <= bytes_limit:
                 return Selection(entries, total, request.offset + len(entries), is_old)
-        wanted = (
-            (index, entry) for index, entry in enumerate(entries) if _has_tag(request, entry[2], may_block)
-        )
-        return self._within_limits(request, wanted, len(entries), is_old)
+        return self._within_limits(request, enumerate(entries), len(entries), is_old, may_block)
 
     def _select_tagged(
         self, request: ReadRequest, raw: bytes, tags_codes: frozenset[int], may_block: bool
@@ -147,17 +144,24 @@ class EntrySelector:
                     # apart (consumeConcurrentlyMaxSpan, 2,000 offsets).
                     examined = min(examined, found[0] + usual)
                     found = [index for index in found if index < examined]
-        wanted = ((index, _entry_at(raw, index * QUEUE_ENTRY.size)) for index in found)
-        return self._within_limits(request, wanted, examined, is_old)
+        candidates = [(index, _entry_at(raw, index * QUEUE_ENTRY.size)) for index in found]
+        return self._within_limits(request, candidates, examined, is_old, may_block)
 
     def _within_limits(
-        self, request: ReadRequest, wanted: Iterable[tuple[int, Entry]], examined: int, is_old: bool
+        self,
+        request: ReadRequest,
+        candidates: Iterable[tuple[int, Entry]],
+        examined: int,
+        is_old: bool,
+        may_block: bool,
     ) -> Selection | GetResult:
-        """Select the wanted entries that the limits allow. `examined` is the number of entries examined."""
+        """Select the candidates that have the tag, as the limits allow, among `examined` entries."""
         count_limit, bytes_limit = self._limits(request, is_old)
         selected: list[Entry] = []
         total = 0
-        for index, entry in wanted:
+        for index, entry in candidates:
+            if not _has_tag(request, entry[2], may_block):
+                continue
             size = entry[1]
             # One message is always returned, however large.
             if selected and (len(selected) >= count_limit or total + size > bytes_limit):

@@ -13,7 +13,7 @@ from typing import Final
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import MappedFile
 from ..log.record import BLANK_BYTES, RecordSummary
-from ..log.record_walk import ScanEnd, next_record, walk_records
+from ..log.record_walk import RecordWalk, next_record
 from .start_point import StartPoint
 from .stop_marker import StopKind
 
@@ -81,33 +81,32 @@ class LogScan:
             position: int | None = begin
             ahead = _ReadAhead(file, begin)
             while position is not None and position < file.size:
-                end = ScanEnd()
                 ahead.read_record(position)
-                for record in walk_records(
+                walk = RecordWalk(
                     file.map,
                     position,
                     file.start,
-                    end,
                     check_crc=self._check_crc,
                     limit=ahead.read_up_to,
-                ):
+                )
+                for record in walk:
                     if b"\0" in record.properties and self._is_torn(file, record):
-                        end.position = record.physical_offset - file.start
+                        walk.position = record.physical_offset - file.start
                         break
                     self.records_read += 1
                     self.last_timestamp_ms = record.store_timestamp_ms
                     yield record
-                self.log_end = file.start + end.position
-                if end.is_full:
+                self.log_end = file.start + walk.position
+                if walk.is_full:
                     self.log_end = file.start + file.size
                     break
-                if ahead.read_record(end.position):
-                    position = end.position  # the walk ended where the part ends that had been read
+                if ahead.read_record(walk.position):
+                    position = walk.position  # the walk ended where the part ends that had been read
                     continue
                 if self.log_end >= self._start.certain_end:
                     return
                 ahead.read_to(file.size)
-                position = self._behind_damage(file, end.position)
+                position = self._behind_damage(file, walk.position)
 
     def _is_torn(self, file: MappedFile, record: RecordSummary) -> bool:
         """Return whether a record that looks valid lacks a part of its properties, which no checksum covers.

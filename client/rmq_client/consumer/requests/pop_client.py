@@ -26,11 +26,10 @@ from rmq_remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
-    NotificationRequestHeader,
-    NotificationResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from rmq_remoting.headers.pop_queries import NotificationRequestHeader, NotificationResponseHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.pop_receipt import Receipt
 

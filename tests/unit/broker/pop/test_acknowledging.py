@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from rmq_broker.pop.check_point import CheckPoint, QueueKey
+from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.store.api import StoreUnavailable
 from rmq_remoting.errors import CommandError
 from tests.unit.broker.pop.parts import GROUP, pop_broker, receipt_of
 
 
-def _refuse(point: CheckPoint, offsets: Sequence[int]) -> None:
+def _refuse(*arguments: object, **named: object) -> None:
     raise StoreUnavailable("full")
 
 
@@ -25,7 +24,7 @@ async def test_a_receipt_stays_valid_if_its_change_cannot_be_stored(
         broker.put(1)
         pop = broker.pop()
         with monkeypatch.context() as patch:
-            patch.setattr(broker.pops.journal, "ack", _refuse)
+            patch.setattr(broker.store, "put", _refuse)
             with pytest.raises(CommandError, match="Try again"):
                 broker.pops.acknowledging.change_invisible_time(
                     QueueKey("T", GROUP, 0), receipt_of(pop), 0, 1000

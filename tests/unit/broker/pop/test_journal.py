@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rmq_broker.pop.journal_reader import JournalReader
 from rmq_broker.pop.popping import Pop
 from rmq_broker.pop.recovery import Recovery
 from rmq_broker.store.api import ColdRead, GetResult
+from rmq_broker.topics.names import revive_topic
 from rmq_remoting.bodies.topic import TopicConfig
 from tests.unit.broker.pop.crashes import opened_again
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of
@@ -103,10 +105,11 @@ async def test_complete_check_points_are_not_recovered(broker: PopBroker) -> Non
     for number in range(3):
         broker.ack(broker.pop(most=1), number)
     pops = broker.pops
-    recovery = Recovery(
-        pops.journal, pops.positions, broker.offsets, pops.orders, broker.store, broker.settings.broker_name
-    )
-    recovered = recovery.run("rmq_sys_REVIVE_LOG_C", 0, broker.settings.config_dir / "timercheck")
+    settings = broker.settings
+    topic = revive_topic(settings.broker_cluster_name)
+    journal = JournalReader(broker.store, topic, settings.broker_name)
+    recovery = Recovery(journal, pops.positions, broker.offsets, pops.orders, broker.store)
+    recovered = recovery.run(topic, 0, settings.config_dir / "timercheck")
     assert [point.key.queue_id for point in recovered.points] == [1]
     assert recovered.entries_read == 7
     assert len(recovery._points) == 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmq_broker.pop.check_point import CheckPoint
-from rmq_broker.store.api import StoreUnavailable
+from rmq_broker.store.api import ConsumeQueue, StoreUnavailable
+from rmq_broker.topics.names import TIMER_TOPIC
 from tests.unit.broker.pop.crashes import opened_again
 from tests.unit.broker.pop.parts import GROUP, PopBroker, pop_broker
 
@@ -57,10 +58,17 @@ async def test_a_topic_that_is_deleted_during_a_redelivery(broker: PopBroker) ->
 async def test_a_redelivery_that_cannot_be_journaled_at_once(
     broker: PopBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    put = broker.store.put
+
+    def refuse_entries(queue: ConsumeQueue, *arguments: Any, **named: Any) -> tuple[int, int, int]:
+        if queue.topic == TIMER_TOPIC:
+            raise StoreUnavailable("full")
+        return put(queue, *arguments, **named)
+
     broker.put(4)
     broker.pop(invisible_ms=1000)
     with monkeypatch.context() as patch:
-        patch.setattr(broker.pops.journal, "ack", _refuse)
+        patch.setattr(broker.store, "put", refuse_entries)
         await broker.pass_seconds(2)
     assert broker.store.max_offset(_RETRY_TOPIC, 0) == 4
     await broker.pass_seconds(2)
@@ -92,10 +100,6 @@ async def _begin_reviving(broker: PopBroker) -> asyncio.Task[None]:
     await asyncio.sleep(0)
     assert not reviving.done()
     return reviving
-
-
-def _refuse(point: CheckPoint, offsets: tuple[int, ...]) -> None:
-    raise StoreUnavailable("full")
 
 
 def _fail(*_: object) -> None:

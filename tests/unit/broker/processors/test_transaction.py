@@ -74,11 +74,11 @@ async def test_the_outcome_of_a_producer_that_disconnects_is_dropped(
 
 
 async def test_a_full_disk_is_refused(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
         raise StoreUnavailable("the disk is full")
 
     place = broker.send()
-    monkeypatch.setattr(broker.writer, "put", refuse)
+    monkeypatch.setattr(broker.store, "put", refuse)
     with pytest.raises(CommandError, match="the disk is full") as refused:
         await broker.commit(place)
     assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE

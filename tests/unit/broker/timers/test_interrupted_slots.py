@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,16 +130,16 @@ async def test_a_slot_stays_as_it_is_when_the_store_refuses_messages(
     delivery = opened(tmp_path)
     for number in range(200):
         _put(delivery, number)
-    put_due, came = delivery.writer.put_due, 0
+    put, came = delivery.store.put, 0
 
-    def full_at_a_hundred(message: object) -> None:
+    def full_at_a_hundred(*arguments: Any, **named: Any) -> tuple[int, int, int]:
         nonlocal came
         if came == 100:
             raise StoreUnavailable("full")
         came += 1
-        put_due(message)  # type: ignore[arg-type]
+        return put(*arguments, **named)
 
-    monkeypatch.setattr(delivery.writer, "put_due", full_at_a_hundred)
+    monkeypatch.setattr(delivery.store, "put", full_at_a_hundred)
     await delivery.pass_seconds(1)
     end = delivery.timers.pending.timer_log.end
     await _stop(delivery)

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -498,17 +499,17 @@ async def test_delivery_continues_at_the_message_that_the_store_refused(
 ) -> None:
     for number in range(5):
         delivery.writer.put(_at(500, "T", b"%d" % number))
-    put_due, taken = delivery.writer.put_due, 0
+    put, taken = delivery.store.put, 0
 
-    def takes_three(message: InnerMessage) -> None:
+    def takes_three(*arguments: Any, **named: Any) -> tuple[int, int, int]:
         nonlocal taken
         if taken == 3:
             taken += 1
             raise StoreUnavailable("not now")
         taken += 1
-        put_due(message)
+        return put(*arguments, **named)
 
-    monkeypatch.setattr(delivery.writer, "put_due", takes_three)
+    monkeypatch.setattr(delivery.store, "put", takes_three)
     await delivery.pass_seconds(1)
     assert delivery.bodies("T") == [b"0", b"1", b"2"]
     await delivery.pass_seconds(0.1)
@@ -518,13 +519,13 @@ async def test_delivery_continues_at_the_message_that_the_store_refused(
 async def test_a_message_that_the_store_rejects_is_skipped(
     delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rejects(message: InnerMessage) -> None:
+    def rejects(*arguments: object, **named: object) -> None:
         raise MessageRejected("too long")
 
     delivery.writer.put(_at(500))
     delivery.writer.put(_at(60_500))
     with monkeypatch.context() as patch:
-        patch.setattr(delivery.writer, "put_due", rejects)
+        patch.setattr(delivery.store, "put", rejects)
         await delivery.pass_seconds(1)
     counts = delivery.timers.counts
     assert (counts.lost, counts.waiting, counts.delivered) == (1, {"T": 1}, {})

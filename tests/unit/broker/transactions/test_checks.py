@@ -193,13 +193,13 @@ async def test_a_transaction_older_than_the_retention_is_given_up(broker: Transa
 async def test_a_full_disk_interrupts_the_checks(
     broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
         raise StoreUnavailable("the disk is full")
 
     producer = broker.join()
     broker.send()
     with monkeypatch.context() as patch:
-        patch.setattr(broker.writer, "put", refuse)
+        patch.setattr(broker.store, "put", refuse)
         await broker.check_after(6)
     assert (producer.received, len(broker.halves)) == ([], 1)
     await broker.check_after(30)

@@ -115,14 +115,14 @@ async def test_a_failed_op_message_is_retried(
 ) -> None:
     broker.end(ROLLBACK, broker.send())
     with monkeypatch.context() as patch:
-        patch.setattr(broker.writer, "put", _unavailable)
+        patch.setattr(broker.store, "put", _unavailable)
         broker.service.ops.write()
     assert broker.ops() == []
     broker.service.ops.write()
     assert broker.ops() == [b"0,"]
 
 
-def _unavailable(*arguments: object) -> None:
+def _unavailable(*arguments: object, **named: object) -> None:
     raise StoreUnavailable("the disk is full")
 
 
@@ -175,7 +175,7 @@ async def test_a_full_disk_leaves_the_transaction_open(
 ) -> None:
     place = broker.send()
     with monkeypatch.context() as patch:
-        patch.setattr(broker.writer, "put", _unavailable)
+        patch.setattr(broker.store, "put", _unavailable)
         with pytest.raises(StoreUnavailable):
             broker.end(COMMIT, place)
     broker.end(COMMIT, place)

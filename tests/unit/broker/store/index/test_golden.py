@@ -14,7 +14,7 @@ from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.message_index import MessageIndex
 from rmq_broker.store.index.state import IndexState
 from rmq_broker.store.log.record import RecordSummary
-from rmq_broker.store.log.record_walk import ScanEnd, walk_records
+from rmq_broker.store.log.record_walk import RecordWalk
 from rmq_broker.store.recovery.checkpoint import Checkpoint
 from tests.support.broker_settings import broker_settings
 from tests.support.golden import json_file
@@ -30,7 +30,7 @@ class FilesLog:
         self.records: list[RecordSummary] = []
         for path in sorted((root / "commitlog").iterdir()):
             with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as data:
-                self.records += walk_records(data, 0, int(path.name), ScanEnd())
+                self.records += RecordWalk(data, 0, int(path.name))
         self.max_offset = self.records[-1].physical_offset + self.records[-1].size
 
     def records_from(self, offset: int) -> Iterator[RecordSummary]:

@@ -17,7 +17,7 @@ from rmq_broker.store.log.record import (
     parse_record,
     store_timestamp_at,
 )
-from rmq_broker.store.log.record_walk import ScanEnd, next_record, walk_records
+from rmq_broker.store.log.record_walk import RecordWalk, next_record
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_stored_message, encode_stored_message
 from rmq_remoting.message_properties import encode_properties
@@ -139,25 +139,25 @@ def test_a_walk_ends_at_the_first_invalid_record() -> None:
     first = record_bytes(b"one", 0)
     second = record_bytes(b"two", len(first), queue_offset=1)
     memory = mapped(first, second)
-    end = ScanEnd()
-    assert [record.queue_offset for record in walk_records(memory, 0, 0, end)] == [0, 1]
-    assert (end.position, end.is_full) == (len(first) + len(second), False)
+    walk = RecordWalk(memory, 0, 0)
+    assert [record.queue_offset for record in walk] == [0, 1]
+    assert (walk.position, walk.is_full) == (len(first) + len(second), False)
 
 
 def test_a_walk_over_a_full_file() -> None:
     first = record_bytes(b"one", 0)
     memory = mapped(first, pack_blank(4096 - len(first)), size=4096)
-    end = ScanEnd()
-    assert len(list(walk_records(memory, 0, 0, end))) == 1
-    assert (end.position, end.is_full) == (len(first), True)
+    walk = RecordWalk(memory, 0, 0)
+    assert len(list(walk)) == 1
+    assert (walk.position, walk.is_full) == (len(first), True)
 
 
 @pytest.mark.parametrize("size", [7, 8, 4000])
 def test_a_blank_of_another_size_is_not_the_end_of_a_full_file(size: int) -> None:
     memory = mapped(pack_blank(size), size=4096)
-    end = ScanEnd()
-    assert not list(walk_records(memory, 0, 0, end))
-    assert not end.is_full
+    walk = RecordWalk(memory, 0, 0)
+    assert not list(walk)
+    assert not walk.is_full
 
 
 def test_a_blank_is_size_and_magic() -> None:

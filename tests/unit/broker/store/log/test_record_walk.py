@@ -6,7 +6,6 @@ import mmap
 import random
 import struct
 import zlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,7 +22,7 @@ from rmq_broker.store.log.record import (
     pack_blank,
     pack_host,
 )
-from rmq_broker.store.log.record_walk import ScanEnd, walk_records
+from rmq_broker.store.log.record_walk import RecordWalk
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.stores import BORN_HOST, STORE_HOST
 
@@ -89,21 +88,21 @@ def plain_record(data: mmap.mmap, position: int, file_start: int, *, check_crc: 
     )
 
 
-def scan_records(
-    data: mmap.mmap, position: int, file_start: int, end: ScanEnd, *, check_crc: bool = True
-) -> Iterator[RecordSummary]:
-    """The records to be found, by `plain_record`."""
-    limit = len(data)
-    end.position = position
-    while position + BLANK_BYTES <= limit:
-        record = plain_record(data, position, file_start, check_crc=check_crc)
+# The records of a file, the position behind the last, and whether the file's closing blank follows.
+Found = tuple[list[RecordSummary], int, bool]
+
+
+def plain_walk(data: mmap.mmap, position: int, *, check_crc: bool) -> Found:
+    """What is to be found, by `plain_record`."""
+    records: list[RecordSummary] = []
+    while position + BLANK_BYTES <= len(data):
+        record = plain_record(data, position, FILE_START, check_crc=check_crc)
         if record is None:
             size, magic = struct.unpack_from(">ii", data, position)
-            end.is_full = magic == MAGIC_BLANK and size == limit - position
-            return
+            return records, position, magic == MAGIC_BLANK and size == len(data) - position
+        records.append(record)
         position += record.size
-        end.position = position
-        yield record
+    return records, position, False
 
 
 def log_of(chance: random.Random) -> tuple[bytearray, list[int]]:
@@ -156,19 +155,18 @@ def mapped(content: bytes) -> mmap.mmap:
     return data
 
 
-def found_by(walk: object, data: mmap.mmap, position: int, *, check_crc: bool) -> tuple[object, ...]:
-    end = ScanEnd()
-    records: Iterator[RecordSummary] = walk(data, position, FILE_START, end, check_crc=check_crc)  # type: ignore[operator]
-    return list(records), end.position, end.is_full
+def walked(data: mmap.mmap, position: int, *, check_crc: bool) -> Found:
+    walk = RecordWalk(data, position, FILE_START, check_crc=check_crc)
+    return list(walk), walk.position, walk.is_full
 
 
 def check_same(content: bytes, position: int = 0) -> int:
     data = mapped(content)
     count = 0
     for check_crc in (True, False):
-        plain = found_by(scan_records, data, position, check_crc=check_crc)
-        assert found_by(walk_records, data, position, check_crc=check_crc) == plain
-        count = len(plain[0])  # type: ignore[arg-type]
+        plain = plain_walk(data, position, check_crc=check_crc)
+        assert walked(data, position, check_crc=check_crc) == plain
+        count = len(plain[0])
     data.close()
     return count
 

@@ -14,7 +14,7 @@ from rmq_broker.store.queues.batch_consume_queue import (
     BATCH_ENTRY_BYTES,
     BatchConsumeQueue,
     BatchEntry,
-    iter_batch_entries,
+    batch_entries,
 )
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.queues.queue_resources import QueueResources
@@ -106,7 +106,7 @@ def test_every_message_of_a_batch_is_found(folder: Path, kept_bytes: int) -> Non
             assert candidate.entry(offset) == unit[:3]
             assert candidate.first_of_entry(offset) == unit.base_offset
             assert candidate.next_message(offset) == offset
-            found = list(iter_batch_entries(candidate.read(offset, 4)))
+            found = batch_entries(candidate.read(offset, 4))
             in_file = min(4, PER_FILE - number % PER_FILE)
             assert found == [expected(n) for n in range(number, number + in_file)]
         assert candidate.last_entry() == (29_000, 500, 7)
@@ -220,7 +220,7 @@ def test_a_queue_may_begin_anywhere_and_have_gaps(folder: Path) -> None:
         assert candidate.entry(1999) is None
         assert candidate.next_message(1002) == 1002
         assert candidate.next_message(1005) == candidate.next_message(1999) == 2000
-        assert [unit.base_offset for unit in iter_batch_entries(candidate.read(1500, 9))] == [1000, 2000]
+        assert [unit.base_offset for unit in batch_entries(candidate.read(1500, 9))] == [1000, 2000]
     assert (folder / file_name(0)).stat().st_size == FILE_BYTES
 
 
