@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.daemon.exposition import Histogram
+from rmq_remoting.daemon.histogram import Histogram
 
 from ..store.api import (
     PLACEHOLDER_SIZE,

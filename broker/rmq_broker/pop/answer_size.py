@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from struct import Struct
 from typing import Final
@@ -13,22 +12,25 @@ from ..store.api import GetResult
 
 # Limit of messages per request (Apache RocketMQ 5.3.3, PopMessageProcessor).
 MAX_MESSAGES: Final = 32
-# The rest of a frame is for the header, and for the receipts of messages from a retry topic.
-MAX_ANSWER_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
+# The rest of a frame is for the header, and for the receipts of messages from a retry topic. (Not `Final`:
+# tests use less.)
+MAX_ANSWER_BYTES: int = MAX_FRAME_BYTES - 64 * 1024
 
 _unpack_int32: Final = Struct(">i").unpack_from
 _unpack_int64: Final = Struct(">q").unpack_from
 _QUEUE_OFFSET_AT: Final = 20
 
 
-def records_of(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the records in a read body, each with its offset in the queue."""
+def records_of(body: bytes) -> list[tuple[int, bytes]]:
+    """Return the records in a read body, each with its offset in the queue."""
+    records: list[tuple[int, bytes]] = []
     position = 0
     while position < len(body):
         (size,) = _unpack_int32(body, position)
         (queue_offset,) = _unpack_int64(body, position + _QUEUE_OFFSET_AT)
-        yield queue_offset, body[position : position + size]
+        records.append((queue_offset, body[position : position + size]))
         position += size
+    return records
 
 
 def fitting(result: GetResult, size_bytes: int) -> GetResult | None:

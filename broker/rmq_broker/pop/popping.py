@@ -208,7 +208,7 @@ class Popping:
     def _take(self, pop: Pop, key: QueueKey, offset: int, result: GetResult) -> None:
         """Make the read messages invisible for other pops, and add them to this one."""
         if result.status is GetStatus.FOUND:
-            records = list(records_of(result.body))
+            records = records_of(result.body)
             offsets = tuple(queue_offset for queue_offset, _ in records)
             if not self._make_invisible(pop, key, offset, offsets, result.next_offset):
                 pop.rest += len(offsets)

@@ -46,13 +46,23 @@ class PullStream:
         self.plan: PullPlan | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Pull:
-    """One admitted pull."""
+    """One admitted pull; `queue_offset` is where the client asked to read."""
 
-    connection: Connection
-    command: RemotingCommand
-    stream: PullStream
-    plan: PullPlan
-    queue_offset: int  # where the client asked to read
-    commit_offset: int
+    __slots__ = ("command", "commit_offset", "connection", "plan", "queue_offset", "stream")
+
+    def __init__(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        stream: PullStream,
+        plan: PullPlan,
+        queue_offset: int,
+        commit_offset: int,
+    ) -> None:
+        self.connection = connection
+        self.command = command
+        self.stream = stream
+        self.plan = plan
+        self.queue_offset = queue_offset
+        self.commit_offset = commit_offset

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from rmq_remoting.daemon.exposition import Histogram
+from rmq_remoting.daemon.histogram import Histogram
 
 from ..clock import ClockMs
 from .event_counts import EventCounts

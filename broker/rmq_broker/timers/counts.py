@@ -11,7 +11,7 @@ from typing import Final
 
 from rmq_remoting.bodies.timer import TimerMetric, TimerMetricsSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
-from rmq_remoting.daemon.exposition import Histogram
+from rmq_remoting.daemon.histogram import Histogram
 from rmq_remoting.java_hash import string_hash_code
 
 from ..clock import ClockMs

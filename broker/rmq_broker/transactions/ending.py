@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.daemon.exposition import Histogram
+from rmq_remoting.daemon.histogram import Histogram
 from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.message_properties import (
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from .exposition import Collector, Family, Field, Histogram, counter, fields_of, gauge, render
+from .exposition import Collector, Family, Field, counter, fields_of, gauge, render
+from .histogram import Histogram
 from .tasks import TaskSupervisor
 
 log = logging.getLogger("rmq.metrics")

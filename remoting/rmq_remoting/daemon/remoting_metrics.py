@@ -9,7 +9,8 @@ from typing import Final
 from ..codes import ResponseCode
 from ..dispatch import LATENCY_BOUNDS_MS, Dispatcher, Latency, Registration
 from ..server import RemotingServer
-from .exposition import Family, Field, Histogram, counter, fields_of
+from .exposition import Family, Field, counter, fields_of
+from .histogram import Histogram
 
 _TIER_FIELDS: Final = {
     "capacity": Field("rmq_tier_capacity", "gauge", "Bound of the requests that wait in a tier."),

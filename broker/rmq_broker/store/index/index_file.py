@@ -26,7 +26,7 @@ from .index_reading import (
 
 PLACE_BYTES: Final = 20  # of a consume queue's entry, which begins with the message's physical offset
 # Entries for which disk space is reserved at a time (1.25 MiB).
-ENTRY_STEP: Final = 65536
+ENTRY_STEP: int = 65536  # not `Final`: tests use less
 # The slots of a new file are written in parts of this size.
 _WRITE_BYTES: Final = 1 << 20
 # Entries of a batch that are packed by one call.

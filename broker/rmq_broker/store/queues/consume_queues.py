@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -29,20 +30,20 @@ class ConsumeQueues:
         folder: Path,
         file_bytes: int,
         *,
-        is_batch: Callable[[str], bool] = lambda topic: False,
+        is_batch: Callable[[str], bool] | None = None,
         batch_file_bytes: int = _DEFAULT_BATCH_FILE_BYTES,
         ext_file_bytes: int = _DEFAULT_EXT_FILE_BYTES,
         bit_map_of: BitMapLookup | None = None,
         descriptors: int = DEFAULT_DESCRIPTORS,
     ) -> None:
-        """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`.
+        """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`; None: none has.
 
         `bit_map_of`: the look-up of messages' bit maps; None for queues without extension files.
         `descriptors`: how many files are kept open for reading at most.
         """
         self._folder = folder
         self._file_bytes = file_bytes
-        self._is_batch = is_batch
+        self._is_batch = _is_no_batch if is_batch is None else is_batch
         self._batch_folder = folder.parent / "batchconsumequeue"
         self._batch_file_bytes = batch_file_bytes
         self._ext_folder = folder.parent / "consumequeue_ext"
@@ -110,8 +111,7 @@ class ConsumeQueues:
         return list(self._by_topic)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        for queues in list(self._by_topic.values()):
-            yield from list(queues.values())
+        return iter([queue for queues in list(self._by_topic.values()) for queue in list(queues.values())])
 
     # --- writing to files, in the flusher's thread ---
 
@@ -170,14 +170,20 @@ class ConsumeQueues:
         self._resources.descriptors.close()
 
 
-def _queue_folders(root: Path) -> Iterator[tuple[str, int]]:
-    """Iterate over topic and queue id of each queue's folder."""
+def _is_no_batch(topic: str) -> bool:
+    return False
+
+
+def _queue_folders(root: Path) -> list[tuple[str, int]]:
+    """Return topic and queue id of each queue's folder."""
+    found: list[tuple[str, int]] = []
     if not root.is_dir():
-        return
+        return found
     with os.scandir(root) as topics:
-        for topic in sorted(topics, key=lambda found: found.name):
+        for topic in sorted(topics, key=attrgetter("name")):
             if topic.is_dir():
                 with os.scandir(topic) as queues:
                     for queue in queues:
                         if queue.name.isascii() and queue.name.isdecimal():
-                            yield topic.name, int(queue.name)
+                            found.append((topic.name, int(queue.name)))
+    return found

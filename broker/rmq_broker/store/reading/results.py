@@ -21,7 +21,7 @@ class GetStatus(Enum):
     OFFSET_RESET = "OFFSET_RESET"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class GetResult:
     """Messages that were read, the offset to read on from, and the queue's offsets.
 
@@ -33,9 +33,28 @@ class GetResult:
     next_offset: int
     min_offset: int
     max_offset: int
-    body: bytes = b""
-    count: int = 0
-    reads_old_data: bool = False
+    body: bytes
+    count: int
+    reads_old_data: bool
+
+    # Written out, as every read calls it: a compiled class keeps a dataclass's own as interpreted code.
+    def __init__(
+        self,
+        status: GetStatus,
+        next_offset: int,
+        min_offset: int,
+        max_offset: int,
+        body: bytes = b"",
+        count: int = 0,
+        reads_old_data: bool = False,
+    ) -> None:
+        self.status = status
+        self.next_offset = next_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.body = body
+        self.count = count
+        self.reads_old_data = reads_old_data
 
 
 @dataclass(slots=True)

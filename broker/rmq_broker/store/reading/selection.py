@@ -38,7 +38,7 @@ class TransferLimits:
     size_bytes: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ReadRequest:
     """A read of a queue.
 
@@ -52,10 +52,29 @@ class ReadRequest:
     tags_codes: frozenset[int] | None
     recent_from: int
     limits: TransferLimits | None
-    properties: PropertyFilter | None = None
+    properties: PropertyFilter | None
+
+    # Written out, as every read calls it: a compiled class keeps a dataclass's own as interpreted code.
+    def __init__(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
+        tags_codes: frozenset[int] | None,
+        recent_from: int,
+        limits: TransferLimits | None,
+        properties: PropertyFilter | None = None,
+    ) -> None:
+        self.queue = queue
+        self.offset = offset
+        self.max_count = max_count
+        self.tags_codes = tags_codes
+        self.recent_from = recent_from
+        self.limits = limits
+        self.properties = properties
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Selection:
     """The entries whose messages a read returns, and the offset to read on from.
 
@@ -66,7 +85,21 @@ class Selection:
     total_bytes: int
     next_offset: int
     is_old: bool
-    messages: list[int] | None = None
+    messages: list[int] | None
+
+    def __init__(
+        self,
+        entries: Sequence[Entry | BatchEntry],
+        total_bytes: int,
+        next_offset: int,
+        is_old: bool,
+        messages: list[int] | None = None,
+    ) -> None:
+        self.entries = entries
+        self.total_bytes = total_bytes
+        self.next_offset = next_offset
+        self.is_old = is_old
+        self.messages = messages
 
     @property
     def begins_in_gap(self) -> bool:

@@ -41,7 +41,7 @@ async def test_the_messages_that_fit(broker: PopBroker, room_for_three: int) -> 
     part = fitting(read, size + 1)
     assert part is not None
     assert (part.count, part.next_offset, part.max_offset) == (1, 1, 2)
-    assert list(records_of(part.body)) == [(0, read.body[:size])]
+    assert records_of(part.body) == [(0, read.body[:size])]
     assert fitting(read, 2 * size + 1) is None
 
 

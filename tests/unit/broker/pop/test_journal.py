@@ -142,5 +142,5 @@ def _cold_pop() -> Pop:
         0,
         False,
         None,
-        lambda name, queue_id, offset, count: object.__new__(ColdRead),
+        lambda name, queue_id, offset, count: ColdRead.__new__(ColdRead),
     )

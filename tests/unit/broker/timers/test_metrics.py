@@ -9,7 +9,8 @@ import pytest
 
 from rmq_broker.timers.metrics import TimerCollector
 from rmq_remoting.bodies.timer import TimerMetricsSerializeWrapper
-from rmq_remoting.daemon.exposition import Family, Histogram
+from rmq_remoting.daemon.exposition import Family
+from rmq_remoting.daemon.histogram import Histogram
 from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.timers.parts import opened, with_properties

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmq_remoting.daemon.exposition import Family, Field, Histogram, counter, fields_of, gauge, render
+from rmq_remoting.daemon.exposition import Family, Field, counter, fields_of, gauge, render
+from rmq_remoting.daemon.histogram import Histogram
 
 
 def _samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

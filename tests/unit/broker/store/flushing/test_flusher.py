@@ -218,6 +218,7 @@ def test_the_abort_file_is_durable_before_the_store_is_open(
     assert synced[-1] == tmp_path.name
 
 
+@pytest.mark.interpreted
 def test_queues_that_are_slow_to_write_are_written_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
