@@ -14,7 +14,7 @@ that never repeats a name, for example) or that a bound is too low. `rmq_cache_e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Final, Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -22,6 +22,16 @@ Value = TypeVar("Value")
 
 # Estimate of what CPython needs for a dictionary slot, the objects' heads and a small value.
 ENTRY_OVERHEAD_BYTES: Final = 256
+
+
+def size_by_key(key: Sized, value: object) -> int:
+    """Return the estimated size of an entry, in bytes, from the length of its key; the value is small."""
+    return ENTRY_OVERHEAD_BYTES + len(key)
+
+
+def size_of_small(key: object, value: object) -> int:
+    """Return the estimated size, in bytes, of an entry whose key and value are small."""
+    return ENTRY_OVERHEAD_BYTES
 
 
 class BoundedCache(Generic[Key, Value]):

@@ -301,6 +301,7 @@ async def test_a_failed_write_of_a_file_does_not_prevent_the_store_from_closing(
     assert not (tmp_path / "store" / "abort").exists()
 
 
+@pytest.mark.interpreted
 async def test_a_store_that_could_not_be_opened_is_left_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

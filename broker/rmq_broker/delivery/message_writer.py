@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache, size_by_key
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import (
     PROPERTY_REAL_QUEUE_ID,
@@ -83,7 +83,7 @@ class MessageWriter:
             "written_tags_codes",
             max_entries=_MAX_TAGS,
             max_bytes=_MAX_TAGS_BYTES,
-            size_of=_tags_code_bytes,
+            size_of=size_by_key,
             max_entry_bytes=ENTRY_OVERHEAD_BYTES + _LONGEST_CACHED_TAGS_BYTES,
         )
         self.levels = levels
@@ -234,10 +234,6 @@ class MessageWriter:
 
 def _template_bytes(key: _TemplateKey, template: RecordTemplate) -> int:
     return _TEMPLATE_BYTES + 2 * len(key[0])
-
-
-def _tags_code_bytes(tags: bytes, code: int) -> int:
-    return ENTRY_OVERHEAD_BYTES + len(tags)
 
 
 def _delayed_properties(message: InnerMessage, level: int) -> bytes:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache, size_by_key
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
@@ -51,13 +51,9 @@ def tags_codes_cache() -> TagsCodes:
         "send_tags_codes",
         max_entries=10_000,
         max_bytes=4 * 1024 * 1024,
-        size_of=_tags_code_bytes,
+        size_of=size_by_key,
         max_entry_bytes=ENTRY_OVERHEAD_BYTES + 255,
     )
-
-
-def _tags_code_bytes(tags: bytes, code: int) -> int:
-    return ENTRY_OVERHEAD_BYTES + len(tags)
 
 
 class PropertiesEditor:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from ..bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+from ..bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache, size_by_key
 from ..codes import LanguageCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderDecodeError
@@ -47,7 +47,7 @@ _shapes: Final = BoundedCache[bytes, _Shape](
     "json_header_shapes",
     max_entries=_MAX_SHAPES,
     max_bytes=_MAX_SHAPES * (ENTRY_OVERHEAD_BYTES + _MAX_SHAPE_BYTES),
-    size_of=lambda shape, values: ENTRY_OVERHEAD_BYTES + len(shape),
+    size_of=size_by_key,
     max_entry_bytes=ENTRY_OVERHEAD_BYTES + _MAX_SHAPE_BYTES,
 )
 _known_shape: Final = _shapes.get

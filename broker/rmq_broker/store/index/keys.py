@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache, size_by_key, size_of_small
 from rmq_remoting.java_hash import prefix_hash_code, utf8_hash_code
 
 _MASK: Final = 0xFFFFFFFF
@@ -51,13 +51,13 @@ class KeyHasher:
             "index_key_heads",
             max_entries=_MAX_HEADS,
             max_bytes=_MAX_HEADS * (ENTRY_OVERHEAD_BYTES + max(_UNIQUE_KEY_LENGTHS)),
-            size_of=_head_bytes,
+            size_of=size_by_key,
         )
         self._counters: BoundedCache[bytes, int] = BoundedCache(
             "index_key_counters",
             max_entries=_MAX_COUNTERS,
             max_bytes=_MAX_COUNTERS * ENTRY_OVERHEAD_BYTES,
-            size_of=_counter_bytes,
+            size_of=size_of_small,
         )
         self._seeds: dict[int, Seeds] = {length: _new_seeds() for length in _UNIQUE_KEY_LENGTHS}
         # The caches' dictionaries: a look-up costs no call.
@@ -119,20 +119,8 @@ def _new_seeds() -> Seeds:
         "index_key_topics",
         max_entries=_MAX_TOPICS,
         max_bytes=_MAX_TOPICS * 2 * ENTRY_OVERHEAD_BYTES,
-        size_of=_topic_bytes,
+        size_of=size_by_key,
     )
-
-
-def _head_bytes(head: bytes, found: tuple[int, Mapping[str, int]]) -> int:
-    return ENTRY_OVERHEAD_BYTES + len(head)
-
-
-def _counter_bytes(counter: bytes, value: int) -> int:
-    return ENTRY_OVERHEAD_BYTES
-
-
-def _topic_bytes(topic: str, of_topic: int) -> int:
-    return ENTRY_OVERHEAD_BYTES + len(topic)
 
 
 def _of_digits(text: bytes) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final, NamedTuple
 
-from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache, size_of_small
 
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import MappedFile, Preadv, file_at
@@ -139,7 +139,7 @@ class SequentialReads:
             "sequential_reads",
             max_entries=_MAX_QUEUES,
             max_bytes=_MAX_QUEUES * ENTRY_OVERHEAD_BYTES,
-            size_of=_end_bytes,
+            size_of=size_of_small,
         )
         self._lock = Lock()
 
@@ -243,7 +243,3 @@ def _find(files: Sequence[MappedFile], offset: int, size: int) -> MappedFile | N
     """The file that holds all of a range, as far as it is written."""
     file = file_at(files, offset)
     return file if file is not None and offset + size <= file.start + file.wrote else None
-
-
-def _end_bytes(queue: object, end: int) -> int:
-    return ENTRY_OVERHEAD_BYTES

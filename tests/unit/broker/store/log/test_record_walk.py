@@ -93,7 +93,7 @@ Found = tuple[list[RecordSummary], int, bool]
 
 
 def plain_walk(data: mmap.mmap, position: int, *, check_crc: bool) -> Found:
-    """What is to be found, by `plain_record`."""
+    """Walk over the file with `plain_record`, for comparison."""
     records: list[RecordSummary] = []
     while position + BLANK_BYTES <= len(data):
         record = plain_record(data, position, FILE_START, check_crc=check_crc)
