@@ -26,7 +26,7 @@ install: $(INSTALLED) ## create .venv and install everything into it
 run: install ## start a name server and a broker here, until Ctrl-C
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA)
 
-wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (experimental, docs/compiling.md)
+wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.md)
 
 test: install lint types ## check the code and run all tests
 	$(BIN)/pytest

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,6 +19,18 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # The shared library of all modules is called <group>__mypyc.
 _GROUP = "rmq"
+
+# How mypyc 2.4.1 stores to an attribute: it releases the old value, maybe inside a check, and then stores.
+_ATTRIBUTE = r"(?:\(\(\w+ \*\)\w+\)|self)->\w+"
+_RELEASE = r" *CPy\w*DECREF\w*\({0}(?:\.f\d+)*\);\n"
+_STORE = re.compile(
+    rf"(?P<check> *if \([^\n]*\) \{{\n)?"
+    rf"(?P<releases> *CPy\w*DECREF\w*\((?P<attribute>{_ATTRIBUTE})(?:\.f\d+)*\);\n"
+    rf"(?:{_RELEASE.format('(?P=attribute)')})*)"
+    rf"(?(check) *\}}\n)"
+    rf"(?P<store> *(?P=attribute) = [^\n]*;\n)"
+)
+_UNSAFE = re.compile(_RELEASE.format(_ATTRIBUTE))
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -55,6 +68,8 @@ def _compile(modules: list[str], folder: Path, libraries: Path) -> None:
         group_name=_GROUP,
         target_dir=str(folder / "c"),
     )
+    for source in (folder / "c").rglob("*.c"):
+        source.write_text(_store_before_release(source.read_text()))
     # Warnings of a compiler that mypyc does not know yet are no reason to fail.
     for extension in extensions:
         extension.extra_compile_args = [each for each in extension.extra_compile_args if each != "-Werror"]
@@ -63,3 +78,26 @@ def _compile(modules: list[str], folder: Path, libraries: Path) -> None:
     command.parallel = os.cpu_count()
     command.ensure_finalized()
     command.run()
+
+
+def _store_before_release(code: str) -> str:
+    """Return C code of mypyc in which an attribute has its new value before the old one is released.
+
+    mypyc releases first. Code that runs meanwhile, in this thread or in another one, would find the released
+    object in the attribute, and crash. Raises ValueError if a release has an unknown form.
+    """
+    code = _STORE.sub(_in_order, code)
+    if unknown := _UNSAFE.search(code):
+        raise ValueError(f"hatch_build.py cannot correct this release of mypyc's: {unknown[0].strip()}")
+    return code
+
+
+def _in_order(match: re.Match[str]) -> str:
+    attribute, check = match["attribute"], match["check"]
+    released = (check or "") + match["releases"] + ("}\n" if check else "")
+    return (
+        f"{{ __typeof__({attribute}) old_value = {attribute};\n"
+        + match["store"]
+        + released.replace(attribute, "old_value")
+        + "}\n"
+    )

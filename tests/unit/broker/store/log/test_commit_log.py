@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from rmq_broker.store.errors import MessageRejected, StoreDamaged
 from rmq_broker.store.log.commit_log import CommitLog
-from rmq_broker.store.log.mapped_file import file_name
+from rmq_broker.store.log.mapped_file import MappedFile, file_name
 from tests.support.stores import (
     LOG_FILE_BYTES,
     bodies,
@@ -248,4 +249,29 @@ def test_the_log_may_begin_at_any_file(tmp_path: Path) -> None:
     assert 0 < first < 60 == store.max_offset("Topic0", 0)
     assert [message.queue_offset for message in read_all(store, "Topic0")] == list(range(first, 60))
     assert store.earliest_store_time("Topic0", 0) == read_all(store, "Topic0")[0].store_timestamp
+    store.close()
+
+
+class _Watcher:
+    """Records what `log.files` shows while it is freed itself."""
+
+    def __init__(self, log: CommitLog, seen: list[list[MappedFile]]) -> None:
+        self._log, self._seen = log, seen
+
+    def __del__(self) -> None:
+        self._seen.append(list(self._log.files))
+
+
+def test_a_file_is_gone_from_the_list_before_it_is_freed(tmp_path: Path) -> None:
+    """Freeing a file lets other threads run, which must not find a freed list (compiled code)."""
+    store = opened(tmp_path)
+    put(store, b"x")
+    log, seen = store.commit_log, list[list[MappedFile]]()
+    files = list(log.files)
+    log.files.insert(0, cast(MappedFile, _Watcher(log, seen)))
+    log.remove_oldest()
+    assert seen == [files]
+    log.files = [cast(MappedFile, _Watcher(log, seen)), *files]
+    log.files = files
+    assert seen == [files, files]
     store.close()
