@@ -15,6 +15,9 @@ from tests.support.processes import Usage
 # The serializations of headers. JSON is the default of Apache's Java client.
 HEADERS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
 
+# A broker refuses sends that have waited for too long (SYSTEM_BUSY); with more, a rate says nothing.
+_MOST_FAILED: Final = 0.001
+
 
 class Servers(Protocol):
     """A name server and a broker of one side."""
@@ -59,12 +62,16 @@ class Bench:
         measure: Callable[[str], Awaitable[LoadResult]],
         values: Callable[[LoadResult], Sequence[float]],
     ) -> Sequence[Figure]:
-        """Alternate the sides after a warm-up. Raises RuntimeError for a round in which a send failed."""
+        """Alternate the sides after a warm-up. Few failed sends are counted; more raise RuntimeError."""
 
         async def side(name: str) -> Sequence[float]:
             result = await measure(name)
             if result.errors:
-                raise RuntimeError(f"{result.errors} sends failed on {name}: {result.values}")
+                print(f"  {result.errors} sends failed on {name}: {result.values}", flush=True)
+                if result.errors > _MOST_FAILED * result.messages:
+                    raise RuntimeError(f"{result.errors} of {result.messages} sends failed on {name}")
+                for figure in figures:
+                    figure.count_failed(name, result.errors)
             return values(result)
 
         await alternate(figures, lambda: side("ours"), lambda: side("peer"), self.rounds, warm_up=True)

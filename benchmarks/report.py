@@ -96,6 +96,10 @@ def _table_line(figure: Figure) -> str:
         ratio = f"{median:.2f} ({lower:.2f}–{upper:.2f})"
     else:
         ours += f" ({_number(lower)}–{_number(upper)})"
+    if figure.ours_failed:
+        ours += f", {figure.ours_failed} sends failed"
+    if figure.peer_failed:
+        peer += f", {figure.peer_failed} sends failed"
     return f"| {figure.name} | {ours} | {peer} | {ratio} | {figure.pairs} | {figure.goal} | {reached} |"
 
 

@@ -15,3 +15,10 @@ def test_headings_name_both_brokers_and_each_row_has_a_cell_for_each() -> None:
     assert head.startswith("| work | this broker (median) | Apache 5.3.3 (median) |")
     assert len(rows) == len(figures)
     assert {row.count("|") for row in (line, *rows)} == {head.count("|")}
+
+
+def test_failed_sends_stand_beside_the_rate() -> None:
+    figure = Figure("sends", "messages/s", ours=[2.0], peer=[1.0])
+    figure.count_failed("ours", 3)
+    figure.count_failed("ours", 4)
+    assert "| 2 messages/s, 7 sends failed | 1 messages/s |" in comparison_table([figure], OWN, APACHE)
