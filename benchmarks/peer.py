@@ -13,11 +13,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from benchmarks.load import LoadClient, LoadResult
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.command import Serialization
 from tests.support import toolchain
 from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.broker_requests import request
 from tests.support.processes import Usage
+from tests.support.raw_client import raw_client
 from tests.support.toolchain import JavaProgram
 
 # As runbroker.sh and runserver.sh of Apache RocketMQ 5.3.3, but for the heap (8 GiB there: too much beside a
@@ -33,6 +38,7 @@ _G1 = (
     "-XX:-UseLargePages",
 )
 BROKER_JVM = ("-Xms4g", "-Xmx4g", "-XX:MaxDirectMemorySize=15g", *_G1)
+_SERIALIZATIONS: Final = {"JSON": Serialization.JSON, "ROCKETMQ": Serialization.BINARY}
 NAMESRV_JVM = ("-Xms1g", "-Xmx1g", *_G1)
 
 
@@ -62,16 +68,29 @@ async def apache_peer(
 
     `header` is the serialization of their responses, JSON or ROCKETMQ. Apache's servers do not answer in the
     serialization of the request: with the default, JSON, a client that sends binary headers decodes JSON.
+    Raises RuntimeError if they answer in another one.
     """
     program = program or toolchain.apache_servers()
-    answers = f"-Drocketmq.serialize.type={header}"
-    async with ApacheNamesrv(program, jvm_options=(*NAMESRV_JVM, answers)) as namesrv:
-        jvm_options = (*BROKER_JVM, answers)
-        broker = ApacheBroker(program, namesrv.address, settings=settings, jvm_options=jvm_options)
+    async with ApacheNamesrv(program, jvm_options=NAMESRV_JVM, serialize_type=header) as namesrv:
+        broker = ApacheBroker(
+            program, namesrv.address, settings=settings, serialize_type=header, jvm_options=BROKER_JVM
+        )
         try:
-            yield ApachePeer(namesrv, broker, await broker.start())
+            start_seconds = await broker.start()
+            for port in (namesrv.port, broker.port):
+                await _require_answers_in(header, port)
+            yield ApachePeer(namesrv, broker, start_seconds)
         finally:
             broker.close()
+
+
+async def _require_answers_in(header: str, port: int) -> None:
+    async with raw_client(port) as client:
+        answer = await client.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+    if answer.serialization is not _SERIALIZATIONS[header]:
+        raise RuntimeError(
+            f"Apache's server at port {port} answers in {answer.serialization.name}, not {header}"
+        )
 
 
 async def measure(load: str, seconds: int, warmup_s: int, count: int, header: str) -> LoadResult:
