@@ -4,8 +4,8 @@
 #   sh deploy/install.sh SOURCE PREFIX [EXTRA]     SOURCE: a checkout; EXTRA: broker (default) or spark
 #
 # PYTHON names the interpreter (python3; 3.11 or newer). COMPILE=1 compiles the hot path, which needs a C compiler
-# and takes two minutes. PREFIX is replaced as a whole if it is an environment
-# already: stop the daemons before. Settings and messages are never in it.
+# and takes two minutes. PREFIX is replaced as a whole if it is an environment already: stop the daemons before.
+# Settings and messages are never in it.
 set -eu
 umask 022
 
