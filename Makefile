@@ -16,7 +16,7 @@ DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run wheel test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-instructions bench-spark pipeline clean
+.PHONY: help install run wheel test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-growth bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,12 +72,15 @@ pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (line
 	@exec $(BIN)/python -m examples.pipeline.run $(if $(LINES),--lines $(LINES)) $(if $(RATE),--rate $(RATE)) \
 	  $(if $(MASTER),--master $(MASTER)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(NAMESRV),--namesrv $(NAMESRV))
 
-bench: install ## measure, and write docs/performance.md
-	$(BIN)/python -m benchmarks
+bench: install $(COMPILED) ## measure, and write docs/performance.md
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
 
 bench-instructions: $(COMPILED) ## count instructions per request in both forms, with valgrind; writes a table
 	$(BIN)/python -m benchmarks.instructions --functions 10 --against $(COMPILED) --peer-name compiled \
 	  --write docs/performance.md
+
+bench-growth: install $(COMPILED) ## measure how a send's cost grows, and draw charts into docs/images
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.growth
 
 bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
 	$(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)

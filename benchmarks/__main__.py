@@ -42,9 +42,11 @@ from benchmarks.report import (
     write_report,
 )
 from benchmarks.rollover import rollover
+from benchmarks.state_size import state_size
 from benchmarks.store_bench import StoreBench, StoreLoad
 from benchmarks.sync_flush import sync_flush
 from benchmarks.timers import timer_backlog, timers
+from benchmarks.verify_speed import verify_speed
 
 # The goal of each row beside another checkout: ours / peer for rates, the inverse for times.
 NOT_SLOWER = 0.97
@@ -60,6 +62,8 @@ STORE_LOADS: dict[str, StoreLoad] = {
     "held-pulls": held_pulls,
     "timers": timers,
     "timer-backlog": timer_backlog,
+    "verify": verify_speed,
+    "state-size": state_size,
 }
 
 

@@ -93,7 +93,8 @@ def _properties(number: int) -> bytes:
     return b"UNIQ_KEY\x01" + unique_key(number) + b"\x02"
 
 
-def _write_topics(config: Path, topics: int, queues: int) -> None:
+def write_topics(config: Path, topics: int, queues: int) -> None:
+    """Write the file of the topics `topic_name(0)` and so on."""
     table = {
         topic_name(number): {
             "attributes": {},
@@ -126,7 +127,7 @@ def main() -> None:
         {"brokerName": "filling", "storePathRootDir": str(chosen.root)}
         | dict(pair.split("=", maxsplit=1) for pair in chosen.set)
     )
-    _write_topics(settings.config_dir, chosen.topics, chosen.queues)
+    write_topics(settings.config_dir, chosen.topics, chosen.queues)
     store = MessageStore(settings, settings, settings)
     store.open()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -154,7 +154,7 @@ class LoadClient:
         rate: int = 5000,
         size: int = 1024,
         seconds: int = 10,
-        warmup_s: int = 40,
+        warmup_s: int = 20,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
         """Measure from the due time of a send until a listener has the message. `rate`: sends per s."""

@@ -30,6 +30,7 @@ class OurServers:
     namesrv_address: str
     namesrv: ServerProcess
     broker: ServerProcess
+    port: int  # of the broker
     broker_start_seconds: float
 
     def usage(self) -> Usage:
@@ -63,7 +64,7 @@ async def our_servers(
         seconds = await _ready_seconds(broker, began)
         if not await has_broker(address, f"127.0.0.1:{broker_port}"):
             raise RuntimeError(f"the broker is not registered: {broker.log_tail()}")
-        yield OurServers(address, namesrv, broker, seconds)
+        yield OurServers(address, namesrv, broker, broker_port, seconds)
     finally:
         for process in reversed(running):
             process.kill()

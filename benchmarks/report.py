@@ -97,9 +97,9 @@ def _table_line(figure: Figure) -> str:
     else:
         ours += f" ({_number(lower)}–{_number(upper)})"
     if figure.ours_failed:
-        ours += f", {figure.ours_failed} sends failed"
+        ours += f", failed sends: {figure.ours_failed}"
     if figure.peer_failed:
-        peer += f", {figure.peer_failed} sends failed"
+        peer += f", failed sends: {figure.peer_failed}"
     return f"| {figure.name} | {ours} | {peer} | {ratio} | {figure.pairs} | {figure.goal} | {reached} |"
 
 

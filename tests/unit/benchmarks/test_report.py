@@ -21,4 +21,4 @@ def test_failed_sends_stand_beside_the_rate() -> None:
     figure = Figure("sends", "messages/s", ours=[2.0], peer=[1.0])
     figure.count_failed("ours", 3)
     figure.count_failed("ours", 4)
-    assert "| 2 messages/s, 7 sends failed | 1 messages/s |" in comparison_table([figure], OWN, APACHE)
+    assert "| 2 messages/s, failed sends: 7 | 1 messages/s |" in comparison_table([figure], OWN, APACHE)
