@@ -32,6 +32,12 @@ _STORE = re.compile(
 )
 _UNSAFE = re.compile(_RELEASE.format(_ATTRIBUTE))
 
+# How mypyc 2.4.1 keeps a freed closure or generator for the next one: it offers it first, and then clears it.
+_KEEP_FREED = re.compile(
+    r"(?P<check> *if \((?P<freed>\w+_free_instance) == NULL\) \{\n)"
+    r" *(?P=freed) = self;\n(?P<clears>(?:(?! *return;)[^\n]*\n)*) *return;\n *\}\n"
+)
+
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
     """Compiles the modules of the setting `modules`, paths relative to the project."""
@@ -69,7 +75,7 @@ def _compile(modules: list[str], folder: Path, libraries: Path) -> None:
         target_dir=str(folder / "c"),
     )
     for source in (folder / "c").rglob("*.c"):
-        source.write_text(_store_before_release(source.read_text()))
+        source.write_text(_clear_before_reuse(_store_before_release(source.read_text())))
     # Warnings of a compiler that mypyc does not know yet are no reason to fail.
     for extension in extensions:
         extension.extra_compile_args = [each for each in extension.extra_compile_args if each != "-Werror"]
@@ -101,3 +107,11 @@ def _in_order(match: re.Match[str]) -> str:
         + released.replace(attribute, "old_value")
         + "}\n"
     )
+
+
+def _clear_before_reuse(code: str) -> str:
+    """Return C code of mypyc in which a freed closure or generator is cleared before the next call gets it.
+
+    mypyc offers it first. Code that runs while it is cleared could get it, and two calls would share it.
+    """
+    return _KEEP_FREED.sub(r"\g<check>\g<clears>\g<check>\g<freed> = self;\nreturn;\n}\n}\n", code)
