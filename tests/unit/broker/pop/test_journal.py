@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from rmq_broker.pop.journal_reader import JournalReader
@@ -142,5 +144,5 @@ def _cold_pop() -> Pop:
         0,
         False,
         None,
-        lambda name, queue_id, offset, count: ColdRead.__new__(ColdRead),
+        lambda name, queue_id, offset, count: Mock(spec=ColdRead),
     )
