@@ -21,22 +21,24 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 _GROUP = "rmq"
 
 # How mypyc 2.4.1 stores to an attribute: it releases the old value, maybe inside a check, and then stores.
-_ATTRIBUTE = r"(?:\(\(\w+ \*\)\w+\)|self)->\w+"
-_RELEASE = r" *CPy\w*DECREF\w*\({0}(?:\.f\d+)*\);\n"
+_RELEASE = r" *CPy\w*DECREF\w*\({attribute}(?:\.f\d+)*\);\n"
+_FIRST_RELEASE = _RELEASE.format(attribute=r"(?P<attribute>(?:\(\(\w+ \*\)\w+\)|self)->\w+)")
+_NEXT_RELEASE = _RELEASE.format(attribute="(?P=attribute)")
 _STORE = re.compile(
-    rf"(?P<check> *if \([^\n]*\) \{{\n)?"
-    rf"(?P<releases> *CPy\w*DECREF\w*\((?P<attribute>{_ATTRIBUTE})(?:\.f\d+)*\);\n"
-    rf"(?:{_RELEASE.format('(?P=attribute)')})*)"
-    rf"(?(check) *\}}\n)"
-    rf"(?P<store> *(?P=attribute) = [^\n]*;\n)"
+    r"(?P<check> *if \([^\n]*\) \{\n)?"
+    rf"(?P<releases>{_FIRST_RELEASE}(?:{_NEXT_RELEASE})*)"
+    r"(?(check) *\}\n)"
+    r"(?P<store> *(?P=attribute) = [^\n]*;\n)"
 )
-_UNSAFE = re.compile(_RELEASE.format(_ATTRIBUTE))
+# A release of anything but a variable.
+_UNSAFE_STORE = re.compile(r"CPy\w*D(?:EC|ec)R(?:EF|ef)\w*\([^;\n]*(?:->|\*)[^;\n]*\);")
 
 # How mypyc 2.4.1 keeps a freed closure or generator for the next one: it offers it first, and then clears it.
 _KEEP_FREED = re.compile(
     r"(?P<check> *if \((?P<freed>\w+_free_instance) == NULL\) \{\n)"
     r" *(?P=freed) = self;\n(?P<clears>(?:(?! *return;)[^\n]*\n)*) *return;\n *\}\n"
 )
+_UNSAFE_REUSE = re.compile(r"\w+_free_instance = self;\n(?! *return;)")
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -92,10 +94,7 @@ def _store_before_release(code: str) -> str:
     mypyc releases first. Code that runs meanwhile, in this thread or in another one, would find the released
     object in the attribute, and crash. Raises ValueError if a release has an unknown form.
     """
-    code = _STORE.sub(_in_order, code)
-    if unknown := _UNSAFE.search(code):
-        raise ValueError(f"hatch_build.py cannot correct this release of mypyc's: {unknown[0].strip()}")
-    return code
+    return _corrected(_STORE.sub(_in_order, code), _UNSAFE_STORE)
 
 
 def _in_order(match: re.Match[str]) -> str:
@@ -113,5 +112,14 @@ def _clear_before_reuse(code: str) -> str:
     """Return C code of mypyc in which a freed closure or generator is cleared before the next call gets it.
 
     mypyc offers it first. Code that runs while it is cleared could get it, and two calls would share it.
+    Raises ValueError if one is kept in an unknown form.
     """
-    return _KEEP_FREED.sub(r"\g<check>\g<clears>\g<check>\g<freed> = self;\nreturn;\n}\n}\n", code)
+    kept = r"\g<check>\g<clears>\g<check>\g<freed> = self;\nreturn;\n}\n}\n"
+    return _corrected(_KEEP_FREED.sub(kept, code), _UNSAFE_REUSE)
+
+
+def _corrected(code: str, unsafe: re.Pattern[str]) -> str:
+    """Return C code in which nothing unsafe is left. Raises ValueError."""
+    if found := unsafe.search(code):
+        raise ValueError(f"hatch_build.py cannot correct this line of mypyc's: {found[0].strip()}")
+    return code

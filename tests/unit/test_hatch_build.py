@@ -68,7 +68,7 @@ def test_values_that_may_be_unset_are_released_afterwards_too(hook: dict[str, ob
 def test_a_release_in_an_unknown_form_fails_the_build(hook: dict[str, object]) -> None:
     store = hook["_store_before_release"]
     assert callable(store)
-    with pytest.raises(ValueError, match=r"cannot correct this release of mypyc's: CPy_DECREF\(self->_a\);"):
+    with pytest.raises(ValueError, match=r"cannot correct this line of mypyc's: CPy_DECREF\(self->_a\);"):
         store("CPy_DECREF(self->_a);\nother();\nself->_a = tmp;\n")
 
 
@@ -93,3 +93,10 @@ def test_a_freed_closure_is_cleared_before_it_is_used_again(hook: dict[str, obje
         "}",
         "CPy_TRASHCAN_BEGIN(self, call_dealloc)",
     ]
+
+
+def test_a_freed_closure_that_is_kept_in_an_unknown_form_fails_the_build(hook: dict[str, object]) -> None:
+    clear = hook["_clear_before_reuse"]
+    assert callable(clear)
+    with pytest.raises(ValueError, match="cannot correct this line of mypyc's: call_free_instance = self;"):
+        clear("call_free_instance = self;\nPy_CLEAR(self->_held);\nreturn;\n")
