@@ -26,6 +26,10 @@ class Servers(Protocol):
     def namesrv_address(self) -> str:
         """Address of the name server, HOST:PORT."""
 
+    @property
+    def port(self) -> int:
+        """Port of the broker."""
+
     def usage(self) -> Usage:
         """Return CPU time and memory of the broker so far."""
 
@@ -46,15 +50,19 @@ class Bench:
         """The serialization as text for the name of a row."""
         return HEADERS[self.header]
 
+    def servers(self, side: str) -> Servers:
+        """Return the servers of one side, "ours" or "peer"."""
+        return self.ours if side == "ours" else self.peer
+
     def client(self, side: str) -> LoadClient:
         """Return the load program for one side."""
-        address = (self.ours if side == "ours" else self.peer).namesrv_address
+        address = self.servers(side).namesrv_address
         home = self.home / f"{side}-{self.header}"
         return LoadClient(toolchain.bench_client(), address, home, header=self.header)
 
     def usage(self, side: str) -> Callable[[], Usage]:
         """Return the function that reads the usage of one side's broker."""
-        return (self.ours if side == "ours" else self.peer).usage
+        return self.servers(side).usage
 
     async def compare(
         self,
@@ -71,7 +79,7 @@ class Bench:
                 if result.errors > _MOST_FAILED * result.messages:
                     raise RuntimeError(f"{result.errors} of {result.messages} sends failed on {name}")
                 for figure in figures:
-                    figure.count_failed(name, result.errors)
+                    figure.failed[name] += result.errors
             return values(result)
 
         await alternate(figures, lambda: side("ours"), lambda: side("peer"), self.rounds, warm_up=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,7 +23,7 @@ class Figure:
 
     `at_least` or `at_most` is the goal for ours / peer, `ours_at_least` or `ours_at_most` one for ours alone,
     in the unit of the row. A row without a goal is only shown. `peer` is empty for a row without a peer.
-    `ours_failed` and `peer_failed` are failed sends in all rounds, the warm-up included.
+    `failed` counts failed sends by side, "ours" or "peer", in all rounds, the warm-up included.
     """
 
     name: str
@@ -34,8 +35,7 @@ class Figure:
     must: bool = False
     ours: list[float] = field(default_factory=list)
     peer: list[float] = field(default_factory=list)
-    ours_failed: int = 0
-    peer_failed: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
 
     @property
     def ratios(self) -> list[float]:
@@ -82,13 +82,6 @@ class Figure:
         if self.at_most is not None:
             checks.append(upper <= self.at_most)
         return all(checks) if checks else None
-
-    def count_failed(self, side: str, sends: int) -> None:
-        """Add failed sends of one side, "ours" or "peer"."""
-        if side == "ours":
-            self.ours_failed += sends
-        else:
-            self.peer_failed += sends
 
     def summary(self) -> str:
         """Return one line for the terminal."""

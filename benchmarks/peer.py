@@ -55,6 +55,11 @@ class ApachePeer:
         """Address of the name server, HOST:PORT."""
         return self.namesrv.address
 
+    @property
+    def port(self) -> int:
+        """Port of the broker."""
+        return self.broker.port
+
     def usage(self) -> Usage:
         """Return CPU time and memory of the broker so far."""
         return self.broker.usage()

@@ -96,10 +96,10 @@ def _table_line(figure: Figure) -> str:
         ratio = f"{median:.2f} ({lower:.2f}–{upper:.2f})"
     else:
         ours += f" ({_number(lower)}–{_number(upper)})"
-    if figure.ours_failed:
-        ours += f", failed sends: {figure.ours_failed}"
-    if figure.peer_failed:
-        peer += f", failed sends: {figure.peer_failed}"
+    if figure.failed["ours"]:
+        ours += f", failed sends: {figure.failed['ours']}"
+    if figure.failed["peer"]:
+        peer += f", failed sends: {figure.failed['peer']}"
     return f"| {figure.name} | {ours} | {peer} | {ratio} | {figure.pairs} | {figure.goal} | {reached} |"
 
 

@@ -19,6 +19,5 @@ def test_headings_name_both_brokers_and_each_row_has_a_cell_for_each() -> None:
 
 def test_failed_sends_stand_beside_the_rate() -> None:
     figure = Figure("sends", "messages/s", ours=[2.0], peer=[1.0])
-    figure.count_failed("ours", 3)
-    figure.count_failed("ours", 4)
+    figure.failed["ours"] += 7
     assert "| 2 messages/s, failed sends: 7 | 1 messages/s |" in comparison_table([figure], OWN, APACHE)
