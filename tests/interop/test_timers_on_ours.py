@@ -109,7 +109,8 @@ async def test_apaches_broker_delivers_pending_messages_of_this_one(
     await ours.start()
     await _fill(ours.port)
     if killed:
-        # Behind the saved offset, Apache's broker delivers what is overdue by then, taken back or not.
+        # Messages after the saved offset are entered again. Apache's broker delivers those that are overdue
+        # by then, even recalled ones.
         checkpoint = ours.store_path / "config" / "timercheck"
         await until(lambda: TimerCheckpoint.load(checkpoint).queue_offset == _TIMER_MESSAGES)
         ours.kill()
