@@ -145,6 +145,7 @@ async def run(
             else:
                 peer = await stack.enter_async_context(apache_peer(settings=dict(settings), header=header))
             bench = Bench(ours, peer, Path(home), chosen.rounds, chosen.seconds, header)
+            stack.callback(bench.close)
             await warm_up(bench, chosen.warmup)
             for name in names:
                 print(f"{name}, {bench.headers}: {loads[name].__doc__}", flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -14,6 +14,9 @@ from tests.support.processes import Usage
 
 # The serializations of headers. JSON is the default of Apache's Java client.
 HEADERS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
+
+# Before each measurement by a running load program: its new clients connect and fetch routes.
+WARM_UP_SECONDS: Final = 1
 
 # A broker refuses sends that have waited for too long (SYSTEM_BUSY); with more, a rate says nothing.
 _MOST_FAILED: Final = 0.001
@@ -44,6 +47,7 @@ class Bench:
     rounds: int
     seconds: int
     header: str
+    _clients: dict[str, LoadClient] = field(default_factory=dict)
 
     @property
     def headers(self) -> str:
@@ -55,10 +59,19 @@ class Bench:
         return self.ours if side == "ours" else self.peer
 
     def client(self, side: str) -> LoadClient:
-        """Return the load program for one side."""
-        address = self.servers(side).namesrv_address
-        home = self.home / f"{side}-{self.header}"
-        return LoadClient(toolchain.bench_client(), address, home, header=self.header)
+        """Return the load program for one side. It keeps running, with its code compiled, until `close`."""
+        if side not in self._clients:
+            address = self.servers(side).namesrv_address
+            home = self.home / f"{side}-{self.header}"
+            self._clients[side] = LoadClient(
+                toolchain.bench_client(), address, home, header=self.header, keep_running=True
+            )
+        return self._clients[side]
+
+    def close(self) -> None:
+        """End the load programs."""
+        for client in self._clients.values():
+            client.close()
 
     def usage(self, side: str) -> Callable[[], Usage]:
         """Return the function that reads the usage of one side's broker."""

@@ -121,6 +121,7 @@ async def _run(sweep: Sweep, rounds: int, seconds: int) -> list[Point]:
         ours = await stack.enter_async_context(our_servers())
         apaches = await stack.enter_async_context(apache_peer(header="ROCKETMQ"))
         bench = Bench(ours, apaches, home, rounds, seconds, "ROCKETMQ")
+        stack.callback(bench.close)
         for side in ("ours", "peer"):
             await bench.client(side).sync("WarmUp", seconds=_WARM_UP_SECONDS, warmup_s=1)
         for amount in sweep.amounts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -66,13 +67,20 @@ class LoadClient:
         *,
         header: str = "ROCKETMQ",
         jvm_options: Sequence[str] = CLIENT_JVM,
+        keep_running: bool = False,
     ) -> None:
-        """`header`: JSON or ROCKETMQ, the header serialization of its requests."""
+        """`header`: JSON or ROCKETMQ, the header serialization of its requests.
+
+        `keep_running`: one process runs all measurements until `close`, so that its code stays compiled. It
+        starts new clients for each of them. By default, each measurement starts a process.
+        """
         self._program = program
         self._namesrv = namesrv
         self._home = home
         self._header = header
         self._jvm_options = tuple(jvm_options)
+        self._keep_running = keep_running
+        self._kept: RunningProgram | None = None
         home.mkdir(parents=True, exist_ok=True)
 
     async def sync(
@@ -279,25 +287,52 @@ class LoadClient:
         words = [load, "--namesrv", self._namesrv]
         for name, value in options.items():
             words += [f"--{name}", str(value)]
+        limit_s = timeout_s + _GRACE_SECONDS
+        program = self._program_for(words)
+        try:
+            run = len(program.named("result")) + 1
+            if self._keep_running:
+                program.write_line(json.dumps(words))
+            await program.wait_for("measuring", run, timeout_s=limit_s)
+            before = server() if server is not None else None
+            if when_measuring is not None:
+                await when_measuring()
+            await program.wait_for("measured", run, timeout_s=limit_s)
+            after = server() if server is not None else None
+            client_rss_bytes = Usage.of(program.pid).rss_bytes
+            values = (await program.wait_for("result", run, timeout_s=limit_s))[-1]
+            if not values["ok"]:
+                raise RuntimeError(f"load {load} failed: {values['message']}")
+        except BaseException:
+            self.close()
+            program.kill()
+            raise
+        if not self._keep_running:
+            program.kill()
+        result = LoadResult(values=values, client_rss_bytes=client_rss_bytes)
+        if before is None or after is None:
+            return result
+        return replace(result, server_cpu_seconds=after.cpu_seconds - before.cpu_seconds)
+
+    def _program_for(self, words: Sequence[str]) -> RunningProgram:
+        """Return the process that runs this load: the kept one, or a new one."""
+        if self._kept is not None:
+            return self._kept
         command = java_command(
             self._program,
             "bench.Main",
-            words,
+            () if self._keep_running else words,
             home=self._home,
             jvm_options=self._jvm_options,
             properties={"rocketmq.serialize.type": self._header},
         )
-        limit_s = timeout_s + _GRACE_SECONDS
-        with RunningProgram(command, self._home / "stderr.log", dict(os.environ)) as program:
-            await program.wait_for("measuring", timeout_s=limit_s)
-            before = server() if server is not None else None
-            if when_measuring is not None:
-                await when_measuring()
-            await program.wait_for("measured", timeout_s=limit_s)
-            after = server() if server is not None else None
-            client_rss_bytes = Usage.of(program.pid).rss_bytes
-            outcome = (await program.outcome(limit_s)).check()
-        result = LoadResult(values=outcome.result, client_rss_bytes=client_rss_bytes)
-        if before is None or after is None:
-            return result
-        return replace(result, server_cpu_seconds=after.cpu_seconds - before.cpu_seconds)
+        program = RunningProgram(command, self._home / "stderr.log", dict(os.environ))
+        if self._keep_running:
+            self._kept = program
+        return program
+
+    def close(self) -> None:
+        """End the kept process, if there is one."""
+        if self._kept is not None:
+            self._kept.kill()
+            self._kept = None

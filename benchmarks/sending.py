@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.bench import Bench, Load
+from benchmarks.bench import WARM_UP_SECONDS, Bench, Load
 from benchmarks.comparison import Figure, alternate
 from benchmarks.sdk import sdk_sends
 
@@ -24,7 +24,9 @@ async def sync_128(bench: Bench) -> Sequence[Figure]:
     ]
     return await bench.compare(
         figures,
-        lambda side: bench.client(side).sync(TOPIC, seconds=bench.seconds, server=bench.usage(side)),
+        lambda side: bench.client(side).sync(
+            TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS, server=bench.usage(side)
+        ),
         lambda result: (result.messages_per_second, result.server_cpu_micros_per_message or 0.0),
     )
 
@@ -33,7 +35,9 @@ async def sync_1k(bench: Bench) -> Sequence[Figure]:
     """Synchronous sends, 64 threads, 1 KiB."""
     return await bench.compare(
         [Figure(f"synchronous sends, 64 threads, 1 KiB, {bench.headers}", _RATE, at_least=1.2, must=True)],
-        lambda side: bench.client(side).sync(TOPIC, size=1024, seconds=bench.seconds),
+        lambda side: bench.client(side).sync(
+            TOPIC, size=1024, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS
+        ),
         lambda result: (result.messages_per_second,),
     )
 
@@ -45,7 +49,7 @@ async def one_thread(bench: Bench) -> Sequence[Figure]:
             Figure(f"one thread, 128 B: median latency, {bench.headers}", _MICROS, at_most=0.75),
             Figure(f"one thread, 128 B: p99 latency, {bench.headers}", _MICROS, at_most=0.8),
         ],
-        lambda side: bench.client(side).one_thread(TOPIC, seconds=bench.seconds),
+        lambda side: bench.client(side).one_thread(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS),
         lambda result: (result.median_micros, result.p99_micros),
     )
 
@@ -54,7 +58,7 @@ async def async_2000(bench: Bench) -> Sequence[Figure]:
     """Asynchronous sends, 2,000 in flight."""
     return await bench.compare(
         [Figure(f"asynchronous sends, 2,000 in flight, {bench.headers}", _RATE, at_least=1.2, must=True)],
-        lambda side: bench.client(side).asynchronous(TOPIC, seconds=bench.seconds),
+        lambda side: bench.client(side).asynchronous(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS),
         lambda result: (result.messages_per_second,),
     )
 
@@ -63,7 +67,7 @@ async def batch_32(bench: Bench) -> Sequence[Figure]:
     """Batches of 32 x 128 B, 8 threads."""
     return await bench.compare(
         [Figure(f"batches of 32 x 128 B, 8 threads, {bench.headers}", _RATE, at_least=1.3)],
-        lambda side: bench.client(side).batch(TOPIC, seconds=bench.seconds),
+        lambda side: bench.client(side).batch(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS),
         lambda result: (result.messages_per_second,),
     )
 
@@ -72,7 +76,7 @@ async def transactions(bench: Bench) -> Sequence[Figure]:
     """Messages in transactions, 32 threads, 128 B, committed at once."""
     return await bench.compare(
         [Figure(f"transactions, 32 threads, committed at once, {bench.headers}", _RATE, at_least=1.2)],
-        lambda side: bench.client(side).transactions(TOPIC, seconds=bench.seconds),
+        lambda side: bench.client(side).transactions(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS),
         lambda result: (result.messages_per_second,),
     )
 
@@ -97,7 +101,11 @@ async def sdk(bench: Bench) -> Sequence[Figure]:
         return (await sdk_sends(address, TOPIC, seconds=bench.seconds),)
 
     async def java_client() -> Sequence[float]:
-        return ((await bench.client("ours").sync(TOPIC, seconds=bench.seconds)).messages_per_second,)
+        return (
+            (
+                await bench.client("ours").sync(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS)
+            ).messages_per_second,
+        )
 
     await alternate(figures, python_client, java_client, bench.rounds)
     return figures

@@ -46,6 +46,7 @@ final class DrainLoad {
         options.refuseUnknown();
         long start = System.nanoTime();
         Events.emit("measuring");
+        Clients.add(consumer::shutdown);
         consumer.start();
         if (!load.complete.await(timeoutSeconds, TimeUnit.SECONDS)) {
             throw new IllegalStateException(

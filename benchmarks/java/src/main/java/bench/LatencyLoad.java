@@ -66,6 +66,7 @@ final class LatencyLoad {
             messages.forEach(this::received);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
+        Clients.add(consumer::shutdown);
         consumer.start();
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(CONSUMER_READY_SECONDS);
         do {

@@ -42,6 +42,7 @@ final class Producers {
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
+        Clients.add(producer::shutdown);
         producer.start();
         for (String topic : topics) {
             ensureTopic(topic, queues);
