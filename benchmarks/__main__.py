@@ -183,20 +183,26 @@ async def run_store(
     return Report(figures, STORE_MARKS, rounds, seconds, warm_up_seconds, time.monotonic() - began)
 
 
-async def run_all(chosen: Namespace) -> list[Report]:
-    """Run the loads chosen on the command line; all of them by default."""
+async def run_all(chosen: Namespace, target: Path | None) -> None:
+    """Run the loads chosen on the command line, all by default. Each table is written once it is complete."""
     names = chosen.only or [*sending.LOADS, *consuming.LOADS, *([] if chosen.against else STORE_LOADS)]
     if chosen.against:
         names = [name for name in names if name not in sending.ONCE | consuming.ONCE]
-    reports = []
     if first := [name for name in names if name in sending.LOADS]:
-        reports.append(await run_sending(first, chosen))
+        publish(await run_sending(first, chosen), target)
     if second := [name for name in names if name in consuming.LOADS]:
-        reports.append(await run_consuming(second, chosen))
+        publish(await run_consuming(second, chosen), target)
     if store := [name for name in names if name in STORE_LOADS]:
         amounts = chosen.rounds, chosen.seconds, chosen.warmup
-        reports.append(await run_store(store, *amounts, chosen.scale))
-    return reports
+        publish(await run_store(store, *amounts, chosen.scale), target)
+
+
+def publish(report: Report, target: Path | None) -> None:
+    """Print a table, and write it into `target`, if there is one."""
+    print(f"{report.conditions()}\n\n{report.table()}\n", flush=True)
+    if target is not None:
+        write_report(report, target)
+        print(f"written to {target}", flush=True)
 
 
 def main() -> None:
@@ -217,15 +223,8 @@ def main() -> None:
     if chosen.list:
         print("\n".join(f"{name:14} {load.__doc__}" for name, load in every_load.items()))
         return
-    reports = asyncio.run(run_all(chosen))
-    for report in reports:
-        print(f"{report.conditions()}\n\n{report.table()}\n")
     is_all = not (chosen.only or chosen.header or chosen.against) and chosen.scale == 1
-    target = chosen.write or (Path("docs/performance.md") if is_all else None)
-    if target is not None:
-        for report in reports:
-            write_report(report, target)
-        print(f"written to {target}")
+    asyncio.run(run_all(chosen, chosen.write or (Path("docs/performance.md") if is_all else None)))
 
 
 if __name__ == "__main__":

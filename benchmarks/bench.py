@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from benchmarks.comparison import Figure, alternate
+from benchmarks.comparison import Figure, alternate, count_failed
 from benchmarks.load import LoadClient, LoadResult
 from tests.support import toolchain
 from tests.support.processes import Usage
@@ -17,9 +17,6 @@ HEADERS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
 
 # Before each measurement by a running load program: its new clients connect and fetch routes.
 WARM_UP_SECONDS: Final = 1
-
-# A broker refuses sends that have waited for too long (SYSTEM_BUSY); with more, a rate says nothing.
-_MOST_FAILED: Final = 0.001
 
 
 class Servers(Protocol):
@@ -87,12 +84,7 @@ class Bench:
 
         async def side(name: str) -> Sequence[float]:
             result = await measure(name)
-            if result.errors:
-                print(f"  {result.errors} sends failed on {name}: {result.values}", flush=True)
-                if result.errors > _MOST_FAILED * result.messages:
-                    raise RuntimeError(f"{result.errors} of {result.messages} sends failed on {name}")
-                for figure in figures:
-                    figure.failed[name] += result.errors
+            count_failed(figures, name, result.errors, result.messages)
             return values(result)
 
         await alternate(figures, lambda: side("ours"), lambda: side("peer"), self.rounds, warm_up=True)

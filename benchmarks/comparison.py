@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+_MOST_FAILED: Final = 0.001
 # Fewer pairs do not support a statement; tables say so beside the result.
 FEWEST_PAIRS: Final = 7
 
@@ -88,6 +89,20 @@ class Figure:
         lower, median, upper = self.quartiles()
         unit = "x" if self.peer else self.unit
         return f"{self.name}: {median:.3g} {unit} ({lower:.3g} to {upper:.3g}) {self.goal}"
+
+
+def count_failed(figures: Sequence[Figure], side: str, failed: int, sent: int) -> None:
+    """Count the failed sends of a measurement. Raises RuntimeError if they are more than 0.1 % of those sent.
+
+    A broker refuses sends that have waited for too long (SYSTEM_BUSY); with more, a rate says nothing.
+    """
+    if not failed:
+        return
+    print(f"  {failed} of {sent} sends failed on {side}", flush=True)
+    if failed > _MOST_FAILED * sent:
+        raise RuntimeError(f"{failed} of {sent} sends failed on {side}")
+    for figure in figures:
+        figure.failed[side] += failed
 
 
 # Measures one side once; the values are in the order of the figures.

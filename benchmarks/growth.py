@@ -34,7 +34,7 @@ from benchmarks.load import LoadResult
 from benchmarks.many_connections import many_connections
 from benchmarks.ours import our_servers
 from benchmarks.peer import apache_peer
-from benchmarks.report import APACHE, OWN, Report, write_between
+from benchmarks.report import APACHE, OWN, Report, paragraph, write_between
 
 _MARKS: Final = ("<!-- growth: written by `make bench-growth` -->", "<!-- end of growth -->")
 _COLORS: Final = {"ours": "#1a6fc2", "peer": "#c2571a"}
@@ -188,7 +188,7 @@ def main() -> None:
             figures += (figure for point in points for figure in (point.rate, point.micros))
     took = time.monotonic() - began
     report = Report(figures, _MARKS, chosen.rounds, chosen.seconds, _WARM_UP_SECONDS, took)
-    content = "\n\n".join((report.conditions(), *charts, report.table()))
+    content = "\n\n".join((paragraph(report.conditions()), *charts, report.table()))
     write_between(chosen.write / "performance.md", _MARKS, content)
     print(content)
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.support.jvm import java_command
 from tests.support.processes import Usage
@@ -330,6 +330,12 @@ class LoadClient:
         if self._keep_running:
             self._kept = program
         return program
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the kept process, if there is one."""

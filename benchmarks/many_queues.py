@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from benchmarks.comparison import Figure, Side, alternate, repeat
+from benchmarks.comparison import Figure, Side, alternate, count_failed, repeat
 from benchmarks.filling import TOPIC_PREFIX
 from benchmarks.load import LoadClient
-from benchmarks.store_bench import MEBIBYTE, StoreBench, fill, load_client, start_seconds, without_errors
+from benchmarks.store_bench import MEBIBYTE, StoreBench, fill, load_client, start_seconds
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 
 _TOPICS = 2000
@@ -46,10 +46,14 @@ async def many_queues(bench: StoreBench) -> Sequence[Figure]:
         try:
             await repeat(starting, _start(broker), bench.rounds)
             await start_seconds(broker)
-            client = load_client(folder / "client", namesrv.address)
-            await alternate(
-                [rate], _sends(client, topics, bench.seconds), _sends(client, 0, bench.seconds), bench.rounds
-            )
+            with load_client(folder / "client", namesrv.address, keep_running=True) as client:
+                await alternate(
+                    [rate],
+                    _sends(client, topics, bench.seconds, rate),
+                    _sends(client, 0, bench.seconds, rate),
+                    bench.rounds,
+                    warm_up=True,
+                )
             loaded.ours.append(broker.usage().anonymous_bytes / MEBIBYTE)
             await broker.stop(timeout_s=60)
         finally:
@@ -75,14 +79,13 @@ def _start(broker: OwnBroker) -> Side:
     return side
 
 
-def _sends(client: LoadClient, topics: int, seconds: int) -> Side:
+def _sends(client: LoadClient, topics: int, seconds: int, figure: Figure) -> Side:
     async def side() -> Sequence[float]:
         if topics:
-            result = await without_errors(
-                lambda: client.sync(TOPIC_PREFIX, topics=topics, queues=_QUEUES, seconds=seconds)
-            )
+            result = await client.sync(TOPIC_PREFIX, topics=topics, queues=_QUEUES, seconds=seconds)
         else:
-            result = await without_errors(lambda: client.sync("OneTopic", seconds=seconds))
+            result = await client.sync("OneTopic", seconds=seconds)
+        count_failed([figure], "ours" if topics else "peer", result.errors, result.messages)
         return (result.messages_per_second,)
 
     return side

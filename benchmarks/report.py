@@ -7,6 +7,7 @@ import platform
 import statistics
 import subprocess
 import sysconfig
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from rmq_remoting.build_form import BUILD_FORM
 
 OWN: Final = "this broker"
 APACHE: Final = "Apache 5.3.3"
+_LINE_CHARACTERS: Final = 119
 _ROOT: Final = Path(__file__).resolve().parents[1]
 
 # The begin and end marks of each table in the file.
@@ -60,7 +62,12 @@ class Report:
 
 def write_report(report: Report, path: Path) -> None:
     """Write the table between its marks; the rest of the file stays."""
-    write_between(path, report.marks, f"{report.conditions()}\n\n{report.table()}")
+    write_between(path, report.marks, f"{paragraph(report.conditions())}\n\n{report.table()}")
+
+
+def paragraph(text: str) -> str:
+    """Return the text in lines of a page's width."""
+    return textwrap.fill(text, _LINE_CHARACTERS)
 
 
 def write_between(path: Path, marks: tuple[str, str], content: str) -> None:

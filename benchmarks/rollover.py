@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.comparison import Figure, repeat
-from benchmarks.store_bench import GIBIBYTE, MEBIBYTE, StoreBench, load_client, without_errors
+from benchmarks.comparison import Figure, count_failed, repeat
+from benchmarks.store_bench import GIBIBYTE, MEBIBYTE, StoreBench, load_client
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 
 # Small enough for several roll-overs per second; large enough that creating a file takes as long as with 1
@@ -40,7 +40,8 @@ async def rollover(bench: StoreBench) -> Sequence[Figure]:
             ) as broker,
         ):
             client = load_client(folder / "client", namesrv.address)
-            await without_errors(lambda: client.sync(_TOPIC, size=1024, seconds=bench.seconds, warmup_s=2))
+            sends = await client.sync(_TOPIC, size=1024, seconds=bench.seconds, warmup_s=2)
+            count_failed(figures, "ours", sends.errors, sends.messages)
             await broker.stop(timeout_s=60)
             pauses = json.loads(broker.result_path.read_text())
         at_roll = pauses["at_roll_over"]

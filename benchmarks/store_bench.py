@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.comparison import Figure
 from benchmarks.filling import fill_command, unique_key
-from benchmarks.load import LoadClient, LoadResult
+from benchmarks.load import LoadClient
 from benchmarks.peer import BROKER_JVM
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support import toolchain
@@ -26,7 +26,6 @@ MEBIBYTE = 1 << 20
 
 _FILL_SECONDS = 3600.0
 _START_SECONDS = 900.0
-_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +99,9 @@ async def start_seconds(broker: OwnBroker | ApacheBroker) -> float:
     return time.monotonic() - began
 
 
-def load_client(home: Path, namesrv_address: str) -> LoadClient:
-    """Return the load program."""
-    return LoadClient(toolchain.bench_client(), namesrv_address, home)
-
-
-async def without_errors(measure: Callable[[], Awaitable[LoadResult]]) -> LoadResult:
-    """Return a measurement without failed sends; one with failures is repeated a few times."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        result = await measure()
-        if not result.errors:
-            return result
-        print(f"  attempt {attempt}: {result.errors} sends failed: {result.values['errorKinds']}", flush=True)
-    raise RuntimeError(f"sends failed in each of {_ATTEMPTS} attempts: {result.values}")
+def load_client(home: Path, namesrv_address: str, *, keep_running: bool = False) -> LoadClient:
+    """Return the load program; with `keep_running`, close it in the end."""
+    return LoadClient(toolchain.bench_client(), namesrv_address, home, keep_running=keep_running)
 
 
 async def has_message(port: int, topic: str, number: int) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from benchmarks.comparison import Figure, Side, alternate
+from benchmarks.bench import WARM_UP_SECONDS
+from benchmarks.comparison import Figure, Side, alternate, count_failed
 from benchmarks.load import LoadClient, LoadResult
-from benchmarks.store_bench import StoreBench, apache_broker, load_client, own_broker, without_errors
+from benchmarks.store_bench import StoreBench, apache_broker, load_client, own_broker
 from tests.support.own_servers import OwnNamesrv
 
 _TOPIC = "SyncFlush"
@@ -25,34 +26,34 @@ async def sync_flush(bench: StoreBench) -> Sequence[Figure]:
         folder = bench.folder("sync-flush")
         await stack.enter_async_context(own_broker(ours_at.address, folder / "ours", _SYNC))
         await stack.enter_async_context(apache_broker(peer_at.address, folder / "peer", _SYNC))
-        ours = load_client(folder / "client-ours", ours_at.address)
-        peer = load_client(folder / "client-peer", peer_at.address)
-        for client in (ours, peer):
-            print(f"  warming up for {bench.warm_up_seconds} s", flush=True)
+        clients = {}
+        for side, address in (("ours", ours_at.address), ("peer", peer_at.address)):
+            client = load_client(folder / f"client-{side}", address, keep_running=True)
+            clients[side] = stack.enter_context(client)
+            print(f"  warming up {side} for {bench.warm_up_seconds} s", flush=True)
             await _many(client, bench.warm_up_seconds)
         many = Figure("SYNC_FLUSH: synchronous sends, 64 threads, 1 KiB", "messages/s", at_least=1.5)
         one = Figure("SYNC_FLUSH: the same with one thread", "messages/s", at_least=1.0)
         for figure, measure in ((many, _many), (one, _one)):
-            await alternate(
-                [figure],
-                _side(measure, ours, bench.seconds),
-                _side(measure, peer, bench.seconds),
-                bench.rounds,
-            )
+            ours, peer = (_side(measure, clients, side, bench.seconds, figure) for side in clients)
+            await alternate([figure], ours, peer, bench.rounds, warm_up=True)
         return [many, one]
 
 
 async def _many(client: LoadClient, seconds: int) -> LoadResult:
-    return await client.sync(_TOPIC, size=_BYTES, seconds=seconds, warmup_s=2)
+    return await client.sync(_TOPIC, size=_BYTES, seconds=seconds, warmup_s=WARM_UP_SECONDS)
 
 
 async def _one(client: LoadClient, seconds: int) -> LoadResult:
-    return await client.one_thread(_TOPIC, size=_BYTES, seconds=seconds, warmup_s=2)
+    return await client.one_thread(_TOPIC, size=_BYTES, seconds=seconds, warmup_s=WARM_UP_SECONDS)
 
 
-def _side(measure: _Measure, client: LoadClient, seconds: int) -> Side:
-    async def side() -> Sequence[float]:
-        result = await without_errors(lambda: measure(client, seconds))
+def _side(
+    measure: _Measure, clients: Mapping[str, LoadClient], side: str, seconds: int, figure: Figure
+) -> Side:
+    async def once() -> Sequence[float]:
+        result = await measure(clients[side], seconds)
+        count_failed([figure], side, result.errors, result.messages)
         return (result.messages_per_second,)
 
-    return side
+    return once

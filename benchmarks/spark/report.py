@@ -14,7 +14,7 @@ from typing import Final
 import pyspark
 
 from benchmarks.comparison import Figure
-from benchmarks.report import comparison_table, processor, write_between
+from benchmarks.report import comparison_table, paragraph, processor, write_between
 from benchmarks.spark.rows import Measurement
 from benchmarks.spark.sides import CONNECTOR, KAFKA
 
@@ -76,7 +76,7 @@ class SparkReport:
             f"{self.kafka_version}; brokers and Spark on one machine, {self.rounds} rounds in which the "
             f"sides take turns; it took {self.took_seconds / 60:.0f} minutes.{scale}"
         )
-        return "\n".join([text, *(f"\n{note}" for note in self.notes)])
+        return "\n\n".join(map(paragraph, [text, *self.notes]))
 
     def write(self, path: Path) -> None:
         """Write the tables between their marks; the rest of the file is unchanged."""

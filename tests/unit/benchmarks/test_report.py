@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks.comparison import Figure
-from benchmarks.report import APACHE, OWN, comparison_table
+from pathlib import Path
+
+import pytest
+
+from benchmarks.comparison import Figure, count_failed
+from benchmarks.report import APACHE, BROKER_MARKS, OWN, Report, comparison_table, write_report
 
 
 def test_headings_name_both_brokers_and_each_row_has_a_cell_for_each() -> None:
@@ -21,3 +25,29 @@ def test_failed_sends_stand_beside_the_rate() -> None:
     figure = Figure("sends", "messages/s", ours=[2.0], peer=[1.0])
     figure.failed["ours"] += 7
     assert "| 2 messages/s, failed sends: 7 | 1 messages/s |" in comparison_table([figure], OWN, APACHE)
+
+
+def test_few_failed_sends_are_counted_for_their_side() -> None:
+    figures = [Figure("sends", "messages/s"), Figure("CPU", "µs")]
+    count_failed(figures, "peer", 1, 1000)
+    count_failed(figures, "ours", 0, 1000)
+    assert [(figure.failed["ours"], figure.failed["peer"]) for figure in figures] == [(0, 1), (0, 1)]
+
+
+def test_a_measurement_with_many_failed_sends_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="2 of 1000 sends failed on ours"):
+        count_failed([Figure("sends", "messages/s")], "ours", 2, 1000)
+
+
+def test_a_table_replaces_the_old_one_and_leaves_the_rest_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    begin, end = BROKER_MARKS
+    page.write_text(f"before\n\n{begin}\n\nold\n\n{end}\n\nafter\n")
+    figure = Figure("sends", "messages/s", ours=[2.0, 2.0], peer=[1.0, 1.0])
+    write_report(Report([figure], BROKER_MARKS, 2, 4, 30, 60.0), page)
+    text = page.read_text()
+    assert text.startswith(f"before\n\n{begin}\n\nMeasured on ")
+    assert text.endswith(f"{end}\n\nafter\n")
+    assert "old" not in text.split()
+    lines = text.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("|")) < 120
