@@ -15,9 +15,6 @@ from tests.support.processes import Usage
 # The serializations of headers. JSON is the default of Apache's Java client.
 HEADERS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
 
-# Before each measurement by a running load program: its new clients connect and fetch routes.
-WARM_UP_SECONDS: Final = 1
-
 
 class Servers(Protocol):
     """A name server and a broker of one side."""
@@ -84,7 +81,7 @@ class Bench:
 
         async def side(name: str) -> Sequence[float]:
             result = await measure(name)
-            count_failed(figures, name, result.errors, result.messages)
+            count_failed(figures, name, result)
             return values(result)
 
         await alternate(figures, lambda: side("ours"), lambda: side("peer"), self.rounds, warm_up=True)

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from benchmarks.load import LoadResult
+
 _MOST_FAILED: Final = 0.001
 # Fewer pairs do not support a statement; tables say so beside the result.
 FEWEST_PAIRS: Final = 7
@@ -91,18 +93,18 @@ class Figure:
         return f"{self.name}: {median:.3g} {unit} ({lower:.3g} to {upper:.3g}) {self.goal}"
 
 
-def count_failed(figures: Sequence[Figure], side: str, failed: int, sent: int) -> None:
+def count_failed(figures: Sequence[Figure], side: str, result: LoadResult) -> None:
     """Count the failed sends of a measurement. Raises RuntimeError if they are more than 0.1 % of those sent.
 
     A broker refuses sends that have waited for too long (SYSTEM_BUSY); with more, a rate says nothing.
     """
-    if not failed:
+    if not result.errors:
         return
-    print(f"  {failed} of {sent} sends failed on {side}", flush=True)
-    if failed > _MOST_FAILED * sent:
-        raise RuntimeError(f"{failed} of {sent} sends failed on {side}")
+    print(f"  {result.errors} sends failed on {side}: {result.values}", flush=True)
+    if result.errors > _MOST_FAILED * result.messages:
+        raise RuntimeError(f"{result.errors} of {result.messages} sends failed on {side}")
     for figure in figures:
-        figure.failed[side] += failed
+        figure.failed[side] += result.errors
 
 
 # Measures one side once; the values are in the order of the figures.

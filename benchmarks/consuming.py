@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from benchmarks.bench import WARM_UP_SECONDS, Bench, Load
+from benchmarks.bench import Bench, Load
 from benchmarks.comparison import Figure, repeat
 from benchmarks.rebalance import rebalance
 from benchmarks.sdk_consumer import drain, fill
@@ -43,11 +43,7 @@ async def _end_to_end(bench: Bench, rate: int) -> Sequence[Figure]:
     return await bench.compare(
         figures,
         lambda side: bench.client(side).latency(
-            "EndToEnd",
-            rate=rate,
-            seconds=bench.seconds,
-            warmup_s=WARM_UP_SECONDS,
-            server=bench.usage(side),
+            "EndToEnd", rate=rate, seconds=bench.seconds, server=bench.usage(side)
         ),
         lambda result: (
             result.median_micros,

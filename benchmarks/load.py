@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tests.support.jvm import java_command
 from tests.support.processes import Usage
@@ -16,6 +16,8 @@ from tests.support.toolchain import JavaProgram
 
 # A fixed heap, so that the client's garbage collection is the same in every round.
 CLIENT_JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+# Before each measurement by a kept load program: its new clients connect and fetch routes.
+WARM_UP_SECONDS: Final = 1
 # Time beyond the load itself: start of the JVM, creation of the topic.
 _GRACE_SECONDS = 60.0
 
@@ -304,7 +306,7 @@ class LoadClient:
             if not values["ok"]:
                 raise RuntimeError(f"load {load} failed: {values['message']}")
         except BaseException:
-            self.close()
+            self._kept = None
             program.kill()
             raise
         if not self._keep_running:

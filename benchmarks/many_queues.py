@@ -85,7 +85,7 @@ def _sends(client: LoadClient, topics: int, seconds: int, figure: Figure) -> Sid
             result = await client.sync(TOPIC_PREFIX, topics=topics, queues=_QUEUES, seconds=seconds)
         else:
             result = await client.sync("OneTopic", seconds=seconds)
-        count_failed([figure], "ours" if topics else "peer", result.errors, result.messages)
+        count_failed([figure], "ours" if topics else "peer", result)
         return (result.messages_per_second,)
 
     return side

@@ -41,7 +41,7 @@ async def rollover(bench: StoreBench) -> Sequence[Figure]:
         ):
             client = load_client(folder / "client", namesrv.address)
             sends = await client.sync(_TOPIC, size=1024, seconds=bench.seconds, warmup_s=2)
-            count_failed(figures, "ours", sends.errors, sends.messages)
+            count_failed(figures, "ours", sends)
             await broker.stop(timeout_s=60)
             pauses = json.loads(broker.result_path.read_text())
         at_roll = pauses["at_roll_over"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.bench import WARM_UP_SECONDS, Bench, Load
+from benchmarks.bench import Bench, Load
 from benchmarks.comparison import Figure, alternate
+from benchmarks.load import WARM_UP_SECONDS
 from benchmarks.sdk import sdk_sends
 
 TOPIC: Final = "Bench"
@@ -101,11 +102,8 @@ async def sdk(bench: Bench) -> Sequence[Figure]:
         return (await sdk_sends(address, TOPIC, seconds=bench.seconds),)
 
     async def java_client() -> Sequence[float]:
-        return (
-            (
-                await bench.client("ours").sync(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS)
-            ).messages_per_second,
-        )
+        result = await bench.client("ours").sync(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS)
+        return (result.messages_per_second,)
 
     await alternate(figures, python_client, java_client, bench.rounds)
     return figures

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from benchmarks.bench import WARM_UP_SECONDS
 from benchmarks.comparison import Figure, Side, alternate, count_failed
-from benchmarks.load import LoadClient, LoadResult
+from benchmarks.load import WARM_UP_SECONDS, LoadClient, LoadResult
 from benchmarks.store_bench import StoreBench, apache_broker, load_client, own_broker
 from tests.support.own_servers import OwnNamesrv
 
@@ -53,7 +52,7 @@ def _side(
 ) -> Side:
     async def once() -> Sequence[float]:
         result = await measure(clients[side], seconds)
-        count_failed([figure], side, result.errors, result.messages)
+        count_failed([figure], side, result)
         return (result.messages_per_second,)
 
     return once

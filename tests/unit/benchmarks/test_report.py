@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.comparison import Figure, count_failed
+from benchmarks.load import LoadResult
 from benchmarks.report import APACHE, BROKER_MARKS, OWN, Report, comparison_table, write_report
 
 
@@ -29,14 +30,14 @@ def test_failed_sends_stand_beside_the_rate() -> None:
 
 def test_few_failed_sends_are_counted_for_their_side() -> None:
     figures = [Figure("sends", "messages/s"), Figure("CPU", "µs")]
-    count_failed(figures, "peer", 1, 1000)
-    count_failed(figures, "ours", 0, 1000)
+    count_failed(figures, "peer", LoadResult({"messages": 1000, "errors": 1}))
+    count_failed(figures, "ours", LoadResult({"messages": 1000, "errors": 0}))
     assert [(figure.failed["ours"], figure.failed["peer"]) for figure in figures] == [(0, 1), (0, 1)]
 
 
 def test_a_measurement_with_many_failed_sends_is_refused() -> None:
     with pytest.raises(RuntimeError, match="2 of 1000 sends failed on ours"):
-        count_failed([Figure("sends", "messages/s")], "ours", 2, 1000)
+        count_failed([Figure("sends", "messages/s")], "ours", LoadResult({"messages": 1000, "errors": 2}))
 
 
 def test_a_table_replaces_the_old_one_and_leaves_the_rest_of_the_page(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ final class JoinLoad {
         }
 
         void start() throws MQClientException {
+            Clients.add(consumer::shutdown);
             started = System.nanoTime();
             consumer.start();
         }
