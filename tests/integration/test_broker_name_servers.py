@@ -15,7 +15,7 @@ from rmq_client import ClientSettings, Message, Producer, PullConsumer
 from rmq_namesrv.namesrv import Namesrv
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_load import read_all
-from tests.support.broker_requests import create_topic, request, succeeded
+from tests.support.broker_requests import create_topic, request, send, sent, succeeded
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.namesrv import running_namesrv
 from tests.support.ports import LOOPBACK
@@ -184,3 +184,42 @@ async def test_a_name_server_that_answers_nothing(tmp_path: Path) -> None:
         await until(lambda: proxies[0].accepted > accepted)
         proxies[0].resume()
         await until(lambda: _registered(broker) == [1, 1], timeout_seconds=10)
+
+
+@pytest.mark.parametrize("queue_id", [0, -1])
+async def test_the_first_send_to_a_topic_is_answered_once_the_topic_has_a_route(
+    tmp_path: Path, queue_id: int
+) -> None:
+    async with (
+        running_namesrv(tmp_path) as name_server,
+        fault_proxy(LOOPBACK, name_server.port) as proxy,
+        running_broker(tmp_path, namesrvAddr=proxy.address) as broker,
+        broker.client() as client,
+        broker.client() as other,
+        raw_client(name_server.port) as asker,
+    ):
+        await until(lambda: all(link.is_registered for link in _links(broker)))
+        proxy.stall()
+        first = asyncio.create_task(client.ask(send("New", b"first", queue_id=queue_id)))
+        await until(lambda: "New" in broker.topics)
+        # The topic exists, so the next send does not wait.
+        assert sent(await other.ask(send("New", b"second"))).queue_id == 0
+        asked = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="New")
+        assert (await asker.ask(asked)).code == ResponseCode.TOPIC_NOT_EXIST
+        assert not first.done()
+        proxy.resume()
+        sent(await first)
+        succeeded(await asker.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="New")))
+
+
+async def test_a_send_to_a_new_topic_does_not_wait_for_a_silent_name_server(tmp_path: Path) -> None:
+    async with (
+        running_namesrv(tmp_path) as name_server,
+        fault_proxy(LOOPBACK, name_server.port) as proxy,
+        running_broker(tmp_path, namesrvAddr=proxy.address) as broker,
+        broker.client() as client,
+    ):
+        await until(lambda: all(link.is_registered for link in _links(broker)))
+        proxy.stall()
+        sent(await client.ask(send("New", b"first")))
+        assert _registered(broker) == [1], "the registration has not failed yet"

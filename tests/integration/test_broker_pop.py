@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -263,10 +264,24 @@ async def test_notifications(broker: RunningBroker, client: RawClient) -> None:
     answer = await client.ask(notify("T"))
     assert not NotificationResponseHeader.decode(answer.ext_fields).has_msg
     client.send(notify("T", poll_ms=_LONG_MS))
-    await until(lambda: broker.pops is not None and broker.pops.held_notifications.count == 1)
+    await until(lambda: broker.pops.held_notifications.count == 1)
     async with broker.client() as producer:
         await _fill(producer, 1)
     assert NotificationResponseHeader.decode((await client.receive()).ext_fields).has_msg
+
+
+async def test_a_message_that_notified_clients_leave_is_notified_to_the_others(
+    broker: RunningBroker, client: RawClient
+) -> None:
+    async with broker.client() as second, broker.client() as third:
+        for waiting in (client, second, third):
+            waiting.send(notify("T", poll_ms=_LONG_MS))
+        await until(lambda: broker.pops.held_notifications.count == 3)
+        async with broker.client() as producer:
+            await _fill(producer, 1)
+        async with asyncio.timeout(5):
+            for notified in (client, second, third):
+                assert NotificationResponseHeader.decode((await notified.receive()).ext_fields).has_msg
 
 
 async def test_no_notification_of_messages_that_pops_do_not_read(tmp_path: Path) -> None:

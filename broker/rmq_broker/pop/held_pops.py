@@ -1,7 +1,9 @@
 """Held pops and notifications (long polling), by topic, group and queue.
 
 Source: Apache RocketMQ 5.3.3, PopLongPollingService. A message wakes every held pull of its queue, but only
-one held pop. The next pop is woken if that one leaves messages.
+one held pop. The next pop is woken if that one leaves messages. A held notification is woken as one pop is.
+Apache's broker then notifies no other client of that message, even if the first one stops without popping it.
+This broker does, a tick later.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from ..store.api import ConsumeQueue
 
 ANY_QUEUE: Final = -1
-# How many keys of blocked pops are retried in a tick. Each retry reads all queues of a topic, mostly in vain.
+# How many keys are retried in a tick. Each retry reads all queues of a topic, mostly in vain.
 _RETRIES_PER_TICK: Final = 64
 # A held request is answered this long before its client stops waiting.
 AHEAD_MS: Final = 50
@@ -63,7 +65,7 @@ class HeldPops(WaitingRequests[QueueKey, HeldPop]):
         self._newest_first = newest_first
         # Keys by topic. A pop waits for messages of its retry topics, too.
         self._by_topic: dict[str, dict[QueueKey, None]] = {}
-        # Keys of blocked pops, in the order in which the next ticks retry them.
+        # Keys to retry, mostly of blocked pops, in the order in which the next ticks retry them.
         self._blocked: dict[QueueKey, None] = {}
 
     # --- waiting ---
@@ -113,10 +115,9 @@ class HeldPops(WaitingRequests[QueueKey, HeldPop]):
             self._look_soon()
 
     def retry_next_tick(self, key: QueueKey) -> None:
-        """Wake a request that is blocked: messages are there, but it cannot have them now.
+        """Wake a request in one of the next ticks: there are messages, but nothing reports its turn.
 
-        A limit, a lock or a full disk blocks it. For most of these nothing reports the end, so the next ticks
-        retry.
+        A limit, a lock or a full disk blocks it, or the client that was notified of them may not pop them.
         """
         self._blocked[key] = None
 

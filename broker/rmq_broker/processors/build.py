@@ -106,7 +106,7 @@ def build_processors(
         time.monotonic,
     )
     processors = Processors(
-        sends=_send_processors(settings, services, address, now_ms),
+        sends=_send_processors(settings, services, address, registrar, now_ms),
         pull=_pull_processor(settings, services),
         pops=build_pop_processors(settings, services, routes, now_ms),
         clients=_client_processors(settings, services, clocks.steady_ms),
@@ -118,7 +118,11 @@ def build_processors(
 
 
 def _send_processors(
-    settings: BrokerSettings, services: Services, address: BrokerAddress, now_ms: ClockMs
+    settings: BrokerSettings,
+    services: Services,
+    address: BrokerAddress,
+    registrar: Registrar,
+    now_ms: ClockMs,
 ) -> SendProcessors:
     topics, store, delivery = services.topics.table, services.storage.store, services.delivery
     store_host, cold_reads = address.store_host, services.pulls.cold_reads
@@ -132,6 +136,7 @@ def _send_processors(
             store_host,
             unique_keys.next_key,
             Redirection(delivery.writer, delivery.retries, services.transactions.preparing),
+            registrar.announced,
         ),
         send_back=SendBackProcessor(
             settings, delivery.retries, delivery.writer, store, store_host, cold_reads

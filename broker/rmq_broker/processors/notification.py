@@ -62,6 +62,9 @@ class NotificationProcessor:
 
         def look_again(time_is_up: bool) -> Look:
             has_message = self._look(connection, header)
+            if has_message:
+                # Its client may be stopping, and leave the message. Then another one is notified soon.
+                held.retry_next_tick(key)
             if has_message or time_is_up:
                 return _respond(request, has_message=has_message)
             return STILL_WAITING

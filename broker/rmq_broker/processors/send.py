@@ -6,8 +6,9 @@ count, answer. `sending/` has a module for each step.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,14 +21,16 @@ from ..sending.routes import SendRoutes
 from ..sending.storing import SendStorage
 from ..store.api import MessageRejected, StoreUnavailable
 from .born_host import BORN_HOST, born_host_of
+from .deferred_answers import deferred_answer
 from .flushed_answers import answer_when_flushed
 
 if TYPE_CHECKING:
-    from rmq_remoting.answers import Result
+    from rmq_remoting.answers import Answer, Result
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Change
+    from rmq_remoting.headers.send import SendTarget
 
     from ..sending.redirection import Redirection
     from ..sending.target_check import TargetChecker
@@ -51,10 +54,16 @@ class SendProcessor:
         store_host: bytes,
         new_unique_key: Callable[[], str],
         redirection: Redirection,
+        announced: Callable[[], Awaitable[object]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`store_host`: this broker's address, packed as in records. `clock` counts seconds."""
+        """`store_host`: this broker's address, packed as in records. `clock` counts seconds.
+
+        `announced` waits until the name servers know all topics.
+        """
+        self._checker = checker
         self._topics = checker.topics
+        self._announced = announced
         self._store = store
         self._statistics = statistics
         self._decoder = SendHeaderDecoder()
@@ -81,12 +90,11 @@ class SendProcessor:
         try:
             header = self._decoder.decode(request)
             target = header.target
-            queue_id = target.queue_id
-            if queue_id < 0:
-                queue_id = self._routes.any_queue_id(target, connection.peer)
-            route = self._cached_route((target, queue_id))
+            route = self._cached_route((target, target.queue_id))
             if route is None or route.table_version != self._topics.version:
-                route = self._routes.resolve(target, queue_id, connection.peer, request.version)
+                if target.topic not in self._topics:
+                    return self._send_to_new_topic(connection, request, target)
+                route = self._routes.find(target, connection.peer, request.version)
             body = request.body
             born_host = connection.attributes.get(BORN_HOST) or born_host_of(connection)
             plan = self._planner.plan(header, route, body)
@@ -100,3 +108,18 @@ class SendProcessor:
         if self._store.flushes_each_message and waits_for_flush(plan.properties):
             return answer_when_flushed(self._store, partial(self._answers.flushed, answer))
         return answer
+
+    def _send_to_new_topic(
+        self, connection: Connection, request: RemotingCommand, target: SendTarget
+    ) -> Result:
+        """Create the topic, store the message, and answer once the name servers know the topic.
+
+        So a client that has the answer can ask a name server for the topic's route, as with Apache's broker.
+        Raises CommandError if the topic cannot be created.
+        """
+        self._checker.check(target, connection.peer)
+        return deferred_answer(self._announce_first(self.send(connection, request)), "announce a topic")
+
+    async def _announce_first(self, result: Result) -> Answer:
+        await self._announced()
+        return await result if isinstance(result, asyncio.Future) else result

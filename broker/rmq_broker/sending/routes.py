@@ -87,20 +87,26 @@ class SendRoutes:
             max_entry_bytes=_MAX_ROUTE_BYTES,
         )
 
-    def any_queue_id(self, target: SendTarget, peer: str) -> int:
-        """Return a random queue id for a target with a negative one. Raises CommandError."""
+    def find(self, target: SendTarget, peer: str, client_version: int) -> Route:
+        """Return the route to the target's queue, or to a random one if its queue id is negative.
+
+        `peer` is the producer's address, for the log. Raises CommandError if the target may not be sent to.
+        """
+        if target.queue_id >= 0:
+            return self._resolve(target, target.queue_id, peer, client_version)
         topic = self._checker.check(target, peer)
         if topic.write_queue_nums <= 0:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER, f"topic {target.topic} has no queues to write to"
             )
-        return random.randrange(topic.write_queue_nums)
+        queue_id = random.randrange(topic.write_queue_nums)
+        route = self.cache.get((target, queue_id))
+        if route is not None and route.table_version == self._checker.version:
+            return route
+        return self._resolve(target, queue_id, peer, client_version)
 
-    def resolve(self, target: SendTarget, queue_id: int, peer: str, client_version: int) -> Route:
-        """Decide about a target and cache its route; `peer` is the producer's address, for the log.
-
-        Raises CommandError where the target may not be sent to.
-        """
+    def _resolve(self, target: SendTarget, queue_id: int, peer: str, client_version: int) -> Route:
+        """Decide about a target and cache its route. Raises CommandError."""
         topic = self._checker.check(target, peer)
         if target.batch and target.topic.startswith(RETRY_PREFIX):
             raise CommandError(

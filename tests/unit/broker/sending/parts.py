@@ -37,9 +37,9 @@ class SendBroker(LocalBroker):
         self.storage = SendStorage(self.store, self.statistics, redirection, STORE_HOST)
         self.answers = SendAnswers(self.settings, self.store, STORE_HOST)
 
-    def route(self, target: SendTarget, queue_id: int | None = None) -> Route:
-        """Resolve a target."""
-        return self.routes.resolve(target, target.queue_id if queue_id is None else queue_id, PEER, 479)
+    def route(self, target: SendTarget) -> Route:
+        """Find the route of a target, which is not cached yet or may be outdated."""
+        return self.routes.find(target, PEER, 479)
 
     def send(
         self, target: SendTarget, body: bytes = b"body", properties: bytes = b"UNIQ_KEY\x01K\x02"

@@ -12,7 +12,7 @@ from rmq_remoting.bodies.topic import TopicConfig, TopicFilterType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.sys_flags import MessageSysFlag
-from tests.unit.broker.sending.parts import PEER, SendBroker, target
+from tests.unit.broker.sending.parts import SendBroker, target
 
 
 @pytest.fixture
@@ -74,14 +74,17 @@ async def test_only_the_broker_sets_the_flags_of_the_record_layout(sending: Send
 
 async def test_a_negative_queue_id_is_replaced_by_a_random_one(sending: SendBroker) -> None:
     any_queue = target(queue_id=-1)
-    chosen = {sending.routes.any_queue_id(any_queue, PEER) for _ in range(200)}
-    assert chosen == set(range(4))
-    assert {sending.route(any_queue, queue_id).answered_queue_id for queue_id in chosen} == chosen
-    assert len(sending.routes.cache) == 4
+    routes = [sending.route(any_queue) for _ in range(200)]
+    assert {route.queue.queue_id for route in routes} == set(range(4))
+    assert all(route.answered_queue_id == route.queue.queue_id for route in routes)
+    assert len({id(route) for route in routes}) == len(sending.routes.cache) == 4
 
+    sending.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=4))
+    with pytest.raises(CommandError, match="forbidden"):
+        sending.route(any_queue)
     sending.topics.update(TopicConfig(topic_name="R", read_queue_nums=1, write_queue_nums=0))
     with pytest.raises(CommandError, match="no queues to write to") as refused:
-        sending.routes.any_queue_id(target("R", -1), PEER)
+        sending.route(target("R", -1))
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
 
 
