@@ -33,9 +33,10 @@ from typing import Final
 
 from benchmarks.ours import environment_of
 from benchmarks.report import commit, python_build, write_between
-from rmq_remoting.codes import ResponseCode
+from rmq_remoting.codes import FLAG_ONEWAY, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.framing import FrameDecoder, encode_frame
+from rmq_remoting.message_ids import parse_offset_message_id
 from tests.support.pop_requests import Popped, popped
 from tests.support.ports import LOOPBACK, free_broker_port
 from tests.support.processes import ServerProcess
@@ -78,6 +79,7 @@ class Requests:
         self._keys = count(1)
         self._offsets = [count(0, _BATCH) for _ in range(_QUEUES)]
         self._popped: deque[Popped] = deque()
+        self._halves: deque[dict[str, str]] = deque()  # the answers to half messages
 
     def send(self, queue_id: int) -> bytes:
         """A message of 128 B."""
@@ -135,6 +137,32 @@ class Requests:
         self._popped.extend(popped(answer))
         return len(self._popped)
 
+    def half(self, queue_id: int) -> bytes:
+        """A half message of 128 B."""
+        key = self._unique_key()
+        properties = f"TRAN_MSG\x01true\x02PGROUP\x01PG_tx\x02UNIQ_KEY\x01{key}\x02WAIT\x01true\x02"
+        return self._frame(
+            "send transactional half message", _BODY, b="TopicTest", e=str(queue_id), i=properties
+        )
+
+    def end(self, queue_id: int) -> bytes:
+        """The commit of a half message. Clients send it as a one-way request; here it is answered."""
+        half = self._halves.popleft()
+        key = half["transactionId"]
+        return self._frame(
+            "end transaction commit",
+            topic="TopicTest",
+            commitLogOffset=str(parse_offset_message_id(half["msgId"]).physical_offset),
+            tranStateTableOffset=half["queueOffset"],
+            msgId=key,
+            transactionId=key,
+        )
+
+    def take_half(self, answer: RemotingCommand) -> int:
+        """Take the answer to a half message, to be committed; return how many wait for that."""
+        self._halves.append(answer.ext_fields)
+        return len(self._halves)
+
     def create_topic(self) -> bytes:
         """The creation of the topic of all loads."""
         queues = str(_QUEUES)
@@ -158,7 +186,7 @@ class Requests:
         return encode_frame(
             RemotingCommand(
                 original.code,
-                original.flag,
+                original.flag & ~FLAG_ONEWAY,
                 next(self._numbers),
                 original.language,
                 original.version,
@@ -187,6 +215,8 @@ LOADS: Final = {
     "offset": Load("offset", 1, 200, 60, reads=True),
     "pop": Load("pop", _BATCH, 12, 6, reads=True),
     "ack": Load("ack", 1, 100, 30, reads=True),
+    "half": Load("half", 1, 200, 60),
+    "end": Load("end", 1, 200, 60),
 }
 
 
@@ -322,6 +352,9 @@ async def measure(
                     wanted = (load.warm_up + load.rounds) * _CONNECTIONS
                     while requests.take_popped(await running.ask(requests.pop(0))) < wanted:
                         pass
+                if load.request == "end":
+                    for each in range((load.warm_up + load.rounds) * _CONNECTIONS):
+                        requests.take_half(await running.ask(requests.half(each % _QUEUES)))
                 await running.run(requests, load.request, load.warm_up)
                 total = await running.instructions(requests, load)
                 top = list(_functions(running.dump(1), functions)) if functions else []

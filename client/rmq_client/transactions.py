@@ -12,9 +12,7 @@ from enum import Enum
 
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand, Serialization
-from rmq_remoting.headers.transaction import (
-    EndTransactionRequestHeader,
-)
+from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from rmq_remoting.sys_flags import MessageSysFlag
 
 log = logging.getLogger("rmq.client.transactions")

@@ -22,29 +22,63 @@ _unpack_uint16: Final = Struct(">H").unpack_from
 _CRC_MARK: Final = b"__CRC32#\x01"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class InnerMessage:
-    """The content of a record to be; hosts are packed as in records, body and properties are as stored."""
+    """The content of a record to be; hosts are packed as in records, body and properties are as stored.
+
+    `sys_flag` is without the bits for the lengths of the hosts. `prepared_transaction_offset` is the physical
+    offset of a committed message's half message. `unique_key` is the property UNIQ_KEY, if it has been looked
+    up already.
+    """
 
     topic: str
     queue_id: int
     body: bytes
     properties: bytes
     flag: int
-    sys_flag: int  # without the bits for the lengths of the hosts
+    sys_flag: int
     reconsume_times: int
     born_timestamp_ms: int
     born_host: bytes
     store_host: bytes
-    prepared_transaction_offset: int = 0  # physical offset of a committed message's half message
-    unique_key: bytes | None = None  # the property UNIQ_KEY, if it has been looked up already
+    prepared_transaction_offset: int
+    unique_key: bytes | None
+
+    # Written out: a compiled class keeps a dataclass's own as interpreted code.
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        reconsume_times: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        store_host: bytes,
+        prepared_transaction_offset: int = 0,
+        unique_key: bytes | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.body = body
+        self.properties = properties
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.reconsume_times = reconsume_times
+        self.born_timestamp_ms = born_timestamp_ms
+        self.born_host = born_host
+        self.store_host = store_host
+        self.prepared_transaction_offset = prepared_transaction_offset
+        self.unique_key = unique_key
 
     def set_properties(self, fields: Mapping[str, str]) -> None:
         """Replace the properties."""
         self.properties = properties_to_string(fields).encode("utf-8", "replace")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class StoredMessage:
     """A message read from a record, with the record's offsets."""
 
@@ -53,6 +87,20 @@ class StoredMessage:
     physical_offset: int
     queue_offset: int
     store_timestamp_ms: int
+
+    def __init__(
+        self,
+        message: InnerMessage,
+        size: int,
+        physical_offset: int,
+        queue_offset: int,
+        store_timestamp_ms: int,
+    ) -> None:
+        self.message = message
+        self.size = size
+        self.physical_offset = physical_offset
+        self.queue_offset = queue_offset
+        self.store_timestamp_ms = store_timestamp_ms
 
 
 def read_message(record: bytes, position: int = 0) -> StoredMessage:

@@ -20,6 +20,7 @@ from ..sending.redirection import Redirection
 from ..sending.target_check import TargetChecker
 from .admin.build import AdminProcessors, build_admin_processors
 from .client import ClientProcessor
+from .cold_records import ColdRecords
 from .consumer import ConsumerOffsetProcessor
 from .locks import QueueLockProcessor
 from .offsets import QueueOffsetProcessor
@@ -151,7 +152,7 @@ def _send_processors(
             store_host,
             now_ms,
         ),
-        transactions=TransactionProcessor(services.transactions, store, cold_reads),
+        transactions=TransactionProcessor(services.transactions, store, ColdRecords(store, cold_reads)),
     )
 
 

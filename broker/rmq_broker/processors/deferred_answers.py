@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from rmq_remoting.answers import Answer
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
@@ -29,6 +29,18 @@ def deferred_answer(work: Coroutine[Any, Any, Answer], name: str) -> asyncio.Fut
     _answering.add(task)
     task.add_done_callback(_answering.discard)
     return task
+
+
+def answer_after(
+    happened: Callable[[], Awaitable[object]], result: Result, name: str
+) -> asyncio.Future[Answer]:
+    """Return a task with the answer of a processor, completed once `happened` returns."""
+    return deferred_answer(_answer_after(happened, result), name)
+
+
+async def _answer_after(happened: Callable[[], Awaitable[object]], result: Result) -> Answer:
+    await happened()
+    return await result if isinstance(result, asyncio.Future) else result
 
 
 async def _answer(response: RemotingCommand, persist: Persist) -> Answer:

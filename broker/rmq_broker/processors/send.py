@@ -6,7 +6,6 @@ count, answer. `sending/` has a module for each step.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -21,11 +20,11 @@ from ..sending.routes import SendRoutes
 from ..sending.storing import SendStorage
 from ..store.api import MessageRejected, StoreUnavailable
 from .born_host import BORN_HOST, born_host_of
-from .deferred_answers import deferred_answer
+from .deferred_answers import answer_after
 from .flushed_answers import answer_when_flushed
 
 if TYPE_CHECKING:
-    from rmq_remoting.answers import Answer, Result
+    from rmq_remoting.answers import Result
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
@@ -118,8 +117,4 @@ class SendProcessor:
         Raises CommandError if the topic cannot be created.
         """
         self._checker.check(target, connection.peer)
-        return deferred_answer(self._announce_first(self.send(connection, request)), "announce a topic")
-
-    async def _announce_first(self, result: Result) -> Answer:
-        await self._announced()
-        return await result if isinstance(result, asyncio.Future) else result
+        return answer_after(self._announced, self.send(connection, request), "announce a topic")

@@ -5,23 +5,18 @@ Source: Apache RocketMQ 5.3.3, EndTransactionProcessor, AdminBrokerProcessor.res
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.answers import Answer, Result
+from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError, HeaderError, shown
-from rmq_remoting.headers.transaction import (
-    EndTransactionRequestHeader,
-    ResumeCheckHalfMessageRequestHeader,
-)
+from rmq_remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
+from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from rmq_remoting.message_errors import MessageIdError
 from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from ..delivery.cold_reads import ClientGone, ColdReads
 from ..delivery.store_refusals import refusal
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from .flushed_answers import respond_if_flushed
@@ -32,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..store.api import MessageStore
     from ..transactions.service import TransactionService
+    from .cold_records import ColdRecords
 
 _ENDS: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK)
 
@@ -39,8 +35,9 @@ _ENDS: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_RO
 class TransactionProcessor:
     """Finds half messages, and ends or resumes their transactions."""
 
-    def __init__(self, transactions: TransactionService, store: MessageStore, cold: ColdReads) -> None:
-        self._transactions = transactions
+    def __init__(self, transactions: TransactionService, store: MessageStore, cold: ColdRecords) -> None:
+        self._ending = transactions.ending
+        self._resumption = transactions.resumption
         self._store = store
         self._cold = cold
 
@@ -59,12 +56,15 @@ class TransactionProcessor:
                 f"commitOrRollback={header.commit_or_rollback} must be 8 (commit), 12 (rollback) or 0 "
                 "(not known yet)",
             )
-
-        known, end = self._transactions.ending.known(header), partial(self._transactions.ending.end, header)
+        known = self._ending.known(header)
         if known is not None and known.message is not None:
-            return self._act(request, None, end)
-        known_size = 0 if known is None else known.size
-        return self._with_record(connection, request, header.commit_log_offset, end, known_size)
+            return self._end(request, header, None)
+        return self._with_record(
+            connection,
+            header.commit_log_offset,
+            lambda record: self._end(request, header, record),
+            0 if known is None else known.size,
+        )
 
     def resume(self, connection: Connection, request: RemotingCommand) -> Result:
         """Answer as `end`, once the half message is stored again."""
@@ -75,53 +75,43 @@ class TransactionProcessor:
         except MessageIdError as error:
             raise HeaderError(f"msgId={shown(message_id)} is no offset message id") from error
         return self._with_record(
-            connection,
-            request,
-            offset,
-            lambda record: self._transactions.resumption.resume(record, message_id),
+            connection, offset, lambda record: self._resume(request, record, message_id), 0
         )
 
     def _with_record(
         self,
         connection: Connection,
-        request: RemotingCommand,
         offset: int,
-        act: Callable[[bytes | None], None],
-        known_size: int = 0,
+        act: Callable[[bytes | None], Result],
+        known_size: int,
     ) -> Result:
-        """Call `act` with the record at a physical offset, which is read in a thread if it has to be."""
+        """Return the result of `act` for the record at a physical offset; 0 is no known size."""
         try:
             # The half message need not be flushed: its producer may have been checked, or may not wait.
             record = self._store.record_now(offset, entered=False, known_size=known_size)
         except ColdData:
-            return asyncio.get_running_loop().create_task(
-                self._when_read(connection, request, offset, act), name="transaction"
-            )
-        return self._act(request, record, act)
+            return self._cold.read(connection, offset, act)
+        return act(record)
 
-    async def _when_read(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        offset: int,
-        act: Callable[[bytes | None], None],
-    ) -> Answer:
-        try:
-            record = await self._cold.run(connection, lambda: self._store.record_at(offset))
-        except ClientGone:
-            return None  # another producer of its group will be asked
-        answer = self._act(request, record, act)
-        return await answer if isinstance(answer, asyncio.Future) else answer
-
-    def _act(
-        self, request: RemotingCommand, record: bytes | None, act: Callable[[bytes | None], None]
+    def _end(
+        self, request: RemotingCommand, header: EndTransactionRequestHeader, record: bytes | None
     ) -> Result:
         try:
-            act(record)
+            self._ending.end(header, record)
         except (StoreUnavailable, MessageRejected) as error:
             raise refusal(error) from error
+        return self._done(request)
+
+    def _resume(self, request: RemotingCommand, record: bytes | None, message_id: str) -> Result:
+        try:
+            self._resumption.resume(record, message_id)
+        except (StoreUnavailable, MessageRejected) as error:
+            raise refusal(error) from error
+        return self._done(request)
+
+    def _done(self, request: RemotingCommand) -> Result:
         if request.is_oneway:
-            return request.response(ResponseCode.SUCCESS)
+            return None
         return respond_if_flushed(
             self._store,
             request.response(ResponseCode.SUCCESS),

@@ -31,10 +31,8 @@ _SPECIAL_NAMES: Final = (
     b"__CRC32#\x01",
 )
 _find_special: Final = re.compile(b"\x02(?:%b)" % b"|".join(_SPECIAL_NAMES)).search
-_TRANSACTION_NAME: Final = b"TRAN_MSG\x01"
-_find_other_special: Final = re.compile(
-    b"(?:^|\x02)(?:%b)" % b"|".join(name for name in _SPECIAL_NAMES if name != _TRANSACTION_NAME)
-).search
+_OTHER_SPECIAL_NAMES: Final = tuple(name for name in _SPECIAL_NAMES if name != b"TRAN_MSG\x01")
+_find_other_special: Final = re.compile(b"\x02(?:%b)" % b"|".join(_OTHER_SPECIAL_NAMES)).search
 # The broker sets these itself. A message that was consumed and is sent again still has them.
 _SET_BY_BROKER: Final = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "__CRC32#")
 _PLAIN: Final = SendKind.PLAIN
@@ -163,7 +161,7 @@ def _without_brokers_own(properties: bytes, reconsume_times: int = 0) -> tuple[b
 
     Raises CommandError.
     """
-    if not _find_other_special(properties):
+    if not (properties.startswith(_OTHER_SPECIAL_NAMES) or _find_other_special(properties)):
         is_half = (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
         return properties, SendKind.HALF if is_half else _PLAIN, 0
     fields = decode_properties(properties)

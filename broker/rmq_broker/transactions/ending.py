@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
@@ -22,12 +21,12 @@ from rmq_remoting.message_properties import (
 )
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from ..delivery.inner_message import StoredMessage, read_message
+from ..delivery.inner_message import InnerMessage, StoredMessage, read_message
 from ..topics.names import TRANSACTION_HALF_TOPIC
 from .half_messages import HalfMessage, Outcome
 
 if TYPE_CHECKING:
-    from rmq_remoting.headers.transaction import EndTransactionRequestHeader
+    from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 
     from ..clock import Clocks
     from ..delivery.message_writer import MessageWriter
@@ -147,14 +146,19 @@ class Ending:
                 f"topic {topic} of the transaction does not exist any more: create it, or roll back",
             )
         # A copy, because the half message is needed again if the store is unavailable now.
-        message = replace(
-            half_message,
-            topic=topic,
-            queue_id=half.queue_id,
-            sys_flag=MessageSysFlag.with_transaction_type(
-                half_message.sys_flag, MessageSysFlag.TRANSACTION_COMMIT
-            ),
-            prepared_transaction_offset=stored.physical_offset,
+        message = InnerMessage(
+            topic,
+            half.queue_id,
+            half_message.body,
+            half_message.properties,
+            half_message.flag,
+            MessageSysFlag.with_transaction_type(half_message.sys_flag, MessageSysFlag.TRANSACTION_COMMIT),
+            half_message.reconsume_times,
+            half_message.born_timestamp_ms,
+            half_message.born_host,
+            half_message.store_host,
+            stored.physical_offset,
+            half_message.unique_key,
         )
         if _OF_HALF_MESSAGES in message.properties:
             fields = decode_properties(message.properties)

@@ -43,7 +43,7 @@ class Outcome(Enum):
     GIVEN_UP = "given up"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class HalfMessage:
     """A transaction in progress, and the last record of its half message."""
 
@@ -58,7 +58,36 @@ class HalfMessage:
     group: str
     topic: str
     queue_id: int
-    message: InnerMessage | None = None  # as in the log, while it is kept in memory
+    message: InnerMessage | None  # as in the log, while it is kept in memory
+
+    # Written out: a compiled class keeps a dataclass's own as interpreted code.
+    def __init__(
+        self,
+        first_offset: int,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        stored_ms: int,
+        since_ms: int,
+        immune_ms: int | None,
+        checks: int,
+        group: str,
+        topic: str,
+        queue_id: int,
+        message: InnerMessage | None = None,
+    ) -> None:
+        self.first_offset = first_offset
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
+        self.size = size
+        self.stored_ms = stored_ms
+        self.since_ms = since_ms
+        self.immune_ms = immune_ms
+        self.checks = checks
+        self.group = group
+        self.topic = topic
+        self.queue_id = queue_id
+        self.message = message
 
     @classmethod
     def of(cls, stored: StoredMessage) -> HalfMessage | None:

@@ -1,23 +1,10 @@
-"""Headers of transactions (codes 37, 39, 323)."""
+"""Headers of transactions (codes 39, 323, and the response to 37); the request 37 is in `transaction_end`."""
 
 from __future__ import annotations
 
 from ..integers import Int32, Int64
 from .base import Header
 from .rpc import RpcHeader
-
-
-class EndTransactionRequestHeader(RpcHeader):
-    """37: `commit_or_rollback` is a transaction state of the system flag, 0 if it is not known yet."""
-
-    commit_log_offset: Int64
-    commit_or_rollback: Int32
-    from_transaction_check: bool = False
-    msg_id: str
-    producer_group: str
-    topic: str | None = None
-    tran_state_table_offset: Int64
-    transaction_id: str | None = None
 
 
 class EndTransactionResponseHeader(Header):

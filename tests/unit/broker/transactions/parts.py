@@ -11,10 +11,8 @@ from rmq_broker.transactions.service import TransactionService
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode, RequestCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.headers.transaction import (
-    CheckTransactionStateRequestHeader,
-    EndTransactionRequestHeader,
-)
+from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
+from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.clock import Clock
@@ -67,7 +65,7 @@ class TransactionBroker(DeliveryBroker):
     def end(self, state: int, place: Written, **fields: object) -> None:
         """Report an outcome. Raises as the broker refuses it."""
         header = EndTransactionRequestHeader(
-            **{
+            **{  # type: ignore[arg-type]
                 "commit_log_offset": place.physical_offset,
                 "commit_or_rollback": state,
                 "msg_id": "",

@@ -10,10 +10,8 @@ from rmq_client.network.transaction_checks import TransactionChecks
 from rmq_client.transactions import TransactionState
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand, Serialization
-from rmq_remoting.headers.transaction import (
-    CheckTransactionStateRequestHeader,
-    EndTransactionRequestHeader,
-)
+from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
+from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import encode_stored_message
 from tests.support.peers import Peer

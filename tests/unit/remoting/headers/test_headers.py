@@ -35,11 +35,12 @@ GOLDEN = {name: row for name, row in json_file("protocol/headers.json").items() 
 
 # Values in Apache's raft log between its controllers: no client or broker ever sees them.
 RAFT_LOG_PACKAGE = "org.apache.rocketmq.controller.impl.task"
-# They travel with every message and have codecs of their own (send.py, pull.py, pop.py).
+# They travel with every message and have codecs of their own (send.py, pull.py, pop.py, transaction_end.py).
 HOT = {
     "AckMessageRequestHeader",
     "ChangeInvisibleTimeRequestHeader",
     "ChangeInvisibleTimeResponseHeader",
+    "EndTransactionRequestHeader",
     "PopMessageRequestHeader",
     "PopMessageResponseHeader",
     "PullMessageRequestHeader",

@@ -1,4 +1,4 @@
-"""POP headers of the hot path, in both directions."""
+"""Headers of POP and of ends of transactions, with codecs of their own, in both directions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rmq_remoting.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from tests.support.golden import json_file
 
 CLASSES: Final[dict[str, Any]] = {
@@ -22,6 +23,7 @@ CLASSES: Final[dict[str, Any]] = {
         AckMessageRequestHeader,
         ChangeInvisibleTimeRequestHeader,
         ChangeInvisibleTimeResponseHeader,
+        EndTransactionRequestHeader,
         PopMessageRequestHeader,
         PopMessageResponseHeader,
     )
