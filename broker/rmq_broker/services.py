@@ -128,7 +128,7 @@ def build_services(
             statistics,
             delivery.writer,
             pulls.arrivals,
-            intake.entering.announce,
+            intake.entering.announced.announce,
         ),
         store_host,
         clocks,

@@ -15,8 +15,8 @@ from .errors import HeaderDecodeError
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-_unpack_int16 = _INT16.unpack_from
-_unpack_int32 = _INT32.unpack_from
+# The lowest length that is a negative number in the two bytes of a key's length.
+_NEGATIVE_INT16: Final = 0x8000
 
 
 def decode_binary(raw: bytes) -> dict[str, str]:
@@ -28,23 +28,25 @@ def decode_binary(raw: bytes) -> dict[str, str]:
     position, end = 0, len(raw)
     try:
         while position < end:
-            (size,) = _unpack_int16(raw, position)
+            # Compiled, indexing takes a tenth of the time of `unpack_from`; interpreted, about the same.
+            size = raw[position] << 8 | raw[position + 1]
             key_start = position + 2
-            value_start = key_start + size + 4
-            (value_size,) = _unpack_int32(raw, value_start - 4)
+            key_end = key_start + size
+            value_size = (
+                raw[key_end] << 24 | raw[key_end + 1] << 16 | raw[key_end + 2] << 8 | raw[key_end + 3]
+            )
+            value_start = key_end + 4
             position = value_start + value_size
-            if size < 0 or value_size < 0 or position > end:
+            if size >= _NEGATIVE_INT16 or position > end:  # a negative length of a value exceeds every map
                 raise HeaderDecodeError("an ext field's length exceeds the ext fields")
-            key = raw[key_start : key_start + size].decode()
+            key = raw[key_start:key_end].decode()
             if value_size:
                 fields[key] = raw[value_start:position].decode()
             else:
                 fields.pop(key, None)
     except UnicodeDecodeError as error:
         raise HeaderDecodeError("an ext field is not UTF-8") from error
-    except HeaderDecodeError:
-        raise
-    except Exception as cut:  # struct.error: the map ends within a length
+    except IndexError as cut:
         raise HeaderDecodeError("the ext fields end in the middle of a field") from cut
     return fields
 

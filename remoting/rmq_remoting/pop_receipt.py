@@ -73,7 +73,7 @@ class ReceiptError(ValueError):
     """A text that is no receipt. The message can be sent to the client as a remark."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Receipt:
     """The parts of a receipt; times in ms."""
 
@@ -83,8 +83,30 @@ class Receipt:
     revive_queue_id: int
     kind: str
     broker_name: str
-    queue_id: int | None = None
-    queue_offset: int | None = None
+    queue_id: int | None
+    queue_offset: int | None
+
+    # Written out, as every acknowledgement calls it: a compiled class keeps a dataclass's own as interpreted
+    # code.
+    def __init__(
+        self,
+        start_offset: int,
+        pop_time: int,
+        invisible_time_ms: int,
+        revive_queue_id: int,
+        kind: str,
+        broker_name: str,
+        queue_id: int | None = None,
+        queue_offset: int | None = None,
+    ) -> None:
+        self.start_offset = start_offset
+        self.pop_time = pop_time
+        self.invisible_time_ms = invisible_time_ms
+        self.revive_queue_id = revive_queue_id
+        self.kind = kind
+        self.broker_name = broker_name
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
@@ -111,7 +133,7 @@ class Receipt:
             or max(revive_queue_id, queue_id or 0) > INT32_MAX
         ):
             raise ReceiptError(_problem(text, parts))
-        return cls(
+        return Receipt(
             start_offset,
             pop_time,
             invisible_time_ms,

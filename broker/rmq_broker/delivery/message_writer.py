@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _END_OF_PROPERTY: Final = 2
+# Takes a third of the time of `Written(...)`, which calls a Python function first.
+_new_tuple: Final = tuple.__new__
 _MAX_TEMPLATES: Final = 4096
 # A template with its key, but without the topic's name, which is in both.
 _TEMPLATE_BYTES: Final = 3 * ENTRY_OVERHEAD_BYTES
@@ -195,7 +197,7 @@ class MessageWriter:
         counted.put_messages += 1
         counted.put_bytes += size_bytes
         counted.put_sizes.observe(size_bytes)
-        return Written(physical_offset, queue_offset, size_bytes)
+        return _new_tuple(Written, (physical_offset, queue_offset, size_bytes, None))
 
     def _template(self, message: InnerMessage, topic: str, queue_id: int) -> RecordTemplate:
         key = (

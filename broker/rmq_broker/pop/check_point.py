@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+# Takes a third of the time of `QueueKey(...)`, which calls a Python function first.
+_new_tuple: Final = tuple.__new__
 
 
 class QueueKey(NamedTuple):
@@ -46,8 +49,7 @@ class CheckPoint:
     @property
     def queue_key(self) -> QueueKey:
         """The queue that the messages were popped from."""
-        key = self.key
-        return QueueKey(key.topic, key.group, key.queue_id)
+        return _new_tuple(QueueKey, self.key[:3])
 
     @property
     def revive_time(self) -> int:

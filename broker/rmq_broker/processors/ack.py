@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
 
 _MAX_PROBLEMS_TOLD: Final = 3
+# Takes a third of the time of `QueueKey(...)`, which calls a Python function first.
+_new_tuple: Final = tuple.__new__
 
 
 class AckProcessor:
@@ -44,7 +46,7 @@ class AckProcessor:
         header = AckMessageRequestHeader.decode(request.ext_fields)
         self._admission.check_receipt_queue(header.topic, header.queue_id, connection.peer)
         receipt = parse_receipt(header.extra_info)
-        queue = QueueKey(header.topic, header.consumer_group, header.queue_id)
+        queue = _new_tuple(QueueKey, (header.topic, header.consumer_group, header.queue_id))
         self._acknowledging.ack(queue, receipt, (header.offset,))
         return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS))
 

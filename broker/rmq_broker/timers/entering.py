@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from ..delivery.inner_message import StoredMessage, read_message
 from ..delivery.timer_entry import TIMER_QUEUE_ID, TimerEntry
 from ..store.api import GetStatus, parse_record
 from ..topics.names import TIMER_TOPIC, is_revive_topic
+from .announced import AnnouncedTimers
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.timers")
 
-# The bound of announced messages that are not entered yet.
-_MAX_ANNOUNCED: Final = 50_000
 # The messages that are entered before the event loop runs other work.
 _SLICE: Final = 512
 _READ_COUNT: Final = 32
@@ -50,14 +48,7 @@ class TimerEntering:
         self._pending = pending
         self._counts = counts
         self._now_ms = now_ms
-        self._announced: deque[TimerEntry] = deque()
-
-    def announce(self, entry: TimerEntry) -> None:
-        """Note a message that was stored in the timer topic's queue."""
-        announced = self._announced
-        is_next = not announced or entry.queue_offset == announced[-1].queue_offset + 1
-        if is_next and len(announced) < _MAX_ANNOUNCED:
-            announced.append(entry)
+        self.announced = AnnouncedTimers(pending, counts, now_ms)
 
     @property
     def behind(self) -> int:
@@ -80,45 +71,26 @@ class TimerEntering:
 
         Raises OSError.
         """
-        pending, end, entered = self._pending, self._end, 0
+        pending, announced, end = self._pending, self.announced, self._end
         while pending.queue_offset < end:
-            entry = self._take_announced()
-            if entry is not None:
-                entries, next_offset = [entry], entry.queue_offset + 1
+            if announced.first_offset() == pending.queue_offset:
+                if not announced.enter_next(not_before_ms, _SLICE):
+                    return
             else:
                 entries, next_offset = await self._read()
-            for each in entries:
-                if not self._enter(each, not_before_ms):
-                    return
-            pending.queue_offset = next_offset
-            entered += len(entries)
-            if entered >= _SLICE:
-                entered = 0
-                await asyncio.sleep(0)
-
-    def _enter(self, entry: TimerEntry, not_before_ms: int) -> bool:
-        pending = self._pending
-        if not pending.enter(entry, not_before_ms):
-            return False
-        pending.queue_offset = entry.queue_offset + 1
-        if not entry.is_journal:
-            delay_ms = entry.out_ms - self._now_ms()
-            self._counts.entered(entry.topic, delay_ms, is_delete=entry.is_delete)
-        return True
-
-    def _take_announced(self) -> TimerEntry | None:
-        """Return the announced entry of the next message; None if the message has to be read."""
-        announced, offset = self._announced, self._pending.queue_offset
-        while announced and announced[0].queue_offset < offset:
-            announced.popleft()
-        return announced.popleft() if announced and announced[0].queue_offset == offset else None
+                for entry in entries:
+                    if not announced.enter(entry, not_before_ms):
+                        return
+                pending.queue_offset = next_offset
+            await asyncio.sleep(0)
 
     # --- reading messages that were not announced ---
 
     async def _read(self) -> tuple[list[TimerEntry], int]:
         """Read the next messages of the queue; also return the offset behind them. Raises OSError."""
         offset = max(self._pending.queue_offset, self._store.min_offset(TIMER_TOPIC, TIMER_QUEUE_ID))
-        count = min(_READ_COUNT, self._announced[0].queue_offset - offset) if self._announced else _READ_COUNT
+        first = self.announced.first_offset()
+        count = _READ_COUNT if first is None else min(_READ_COUNT, first - offset)
         if count <= 0:
             return [], offset
         result = await self._get(offset, count)

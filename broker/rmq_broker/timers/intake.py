@@ -46,5 +46,5 @@ def build_timer_intake(
         now_ms,
     )
     entering = TimerEntering(store, pending, counts, now_ms)
-    admission = TimerAdmission(settings, pending.waiting_at, entering.announce, now_ms)
+    admission = TimerAdmission(settings, pending.waiting_at, entering.announced.announce, now_ms)
     return TimerIntake(admission, entering, pending, counts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,9 @@ from rmq_remoting.java_hash import string_hash_code
 from ..clock import ClockMs
 from ..delivery.timer_entry import TimerEntry
 from .checkpoint import TimerCheckpoint
-from .timer_log import DEFAULT, DELETE, NO_POSITION, ROLL, UNIT_BYTES, TimerLog, Unit
+from .log_unit import DEFAULT, DELETE, NO_POSITION, ROLL, UNIT_BYTES, Unit
+from .scans import scan_log, scan_valid, slots_in_use
+from .timer_log import TimerLog
 from .wheel import SLOTS, Slot, TimerWheel
 
 log = logging.getLogger("rmq.broker.timers")
@@ -280,7 +282,7 @@ class PendingTimers:
         else:
             self._repair_wheel(end)
         self.queue_offset = before.queue_offset if is_whole else 0
-        self.count = sum(slot.waiting for slot in self.wheel.in_use(self.read_ms))
+        self.count = sum(slot.waiting for slot in slots_in_use(self.wheel, self.read_ms))
         return last or self.timer_log.last_before(end)
 
     def _rechain(self, read_ms: int, precision_ms: int) -> None:
@@ -303,7 +305,7 @@ class PendingTimers:
         Earlier entries are of slots of another length, or of a slot whose delivery was interrupted.
         """
         waiting: dict[int, Unit] = {}
-        for _, unit in self.timer_log.scan(self.timer_log.begin):
+        for _, unit in scan_log(self.timer_log, self.timer_log.begin):
             if unit.slot_ms >= read_ms:
                 waiting[unit.physical_offset] = unit
             else:
@@ -334,13 +336,15 @@ class PendingTimers:
         New entries are for slots that are not delivered yet. Earlier slots than the checkpoint's have some
         only if the clock was set back since.
         """
-        slots = [self.second_of(unit.slot_ms) for _, unit in self._valid_entries(log_end, commit_log_end)]
+        slots = [
+            self.second_of(unit.slot_ms) for _, unit in scan_valid(self.timer_log, log_end, commit_log_end)
+        ]
         self.read_ms = min([self.read_ms, *slots])
 
     def _latest_entries(self, commit_log_end: int) -> dict[int, int]:
         """Return the position of each waiting message's newest entry, by the message's physical offset."""
         latest: dict[int, int] = {}
-        for position, unit in self._valid_entries(self.timer_log.begin, commit_log_end):
+        for position, unit in scan_valid(self.timer_log, self.timer_log.begin, commit_log_end):
             if unit.slot_ms >= self.read_ms:
                 latest[unit.physical_offset] = position
             else:
@@ -356,7 +360,7 @@ class PendingTimers:
         each waiting message; None: all entries are valid.
         """
         end, newest = begin, None
-        for position, unit in self._valid_entries(begin, commit_log_end):
+        for position, unit in scan_valid(self.timer_log, begin, commit_log_end):
             if unit.slot_ms >= self.read_ms:
                 slot = self.wheel.slot(unit.slot_ms)
                 counts = latest is None or latest.get(unit.physical_offset) == position
@@ -369,16 +373,9 @@ class PendingTimers:
                 newest = unit
         return end, newest
 
-    def _valid_entries(self, begin: int, commit_log_end: int) -> Iterator[tuple[int, Unit]]:
-        """Iterate over the entries from `begin` on, up to the first whose message the commit log has lost."""
-        for position, unit in self.timer_log.scan(begin):
-            if unit.end > commit_log_end:
-                return
-            yield position, unit
-
     def _repair_wheel(self, log_end: int) -> None:
         """Rebuild the slots that point beyond the timer log's end, where it was cut off."""
-        ahead = [slot for slot in self.wheel.in_use(self.read_ms) if slot.last >= log_end]
+        ahead = [slot for slot in slots_in_use(self.wheel, self.read_ms) if slot.last >= log_end]
         if not ahead:
             return
         log.warning("timer wheel is ahead of the timer log, its slots are rebuilt slots=%d", len(ahead))
@@ -386,7 +383,7 @@ class PendingTimers:
             self.wheel.clear(slot.time_ms)
         times = {slot.time_ms for slot in ahead}
         begin = max(self.timer_log.begin, min(slot.first for slot in ahead))
-        for position, unit in self.timer_log.scan(begin):
+        for position, unit in scan_log(self.timer_log, begin):
             if unit.slot_ms in times:
                 self.wheel.link(unit.slot_ms, position, unit.weight)
 

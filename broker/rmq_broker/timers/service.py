@@ -15,6 +15,7 @@ from ..delivery.inner_message import read_message
 from ..delivery.timer_entry import TIMER_QUEUE_ID
 from ..persistence.config_file import ConfigFile
 from ..topics.names import TIMER_TOPIC, is_revive_topic
+from .scans import slots_in_use
 from .timed_messages import TimedMessages
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
     from ..topics.table import TopicsChanged, TopicTable
     from .intake import TimerIntake
+    from .log_unit import Unit
     from .pending import Snapshot
-    from .timer_log import Unit
 
 log = logging.getLogger("rmq.broker.timers")
 
@@ -90,7 +91,7 @@ class TimerService:
     def _count_again(self) -> None:
         """Count by topic after a crash: `timermetrics` is from some moment before it. Raises OSError."""
         pending = self.pending
-        first_positions = {slot.time_ms: slot.first for slot in pending.wheel.in_use(pending.read_ms)}
+        first_positions = {slot.time_ms: slot.first for slot in slots_in_use(pending.wheel, pending.read_ms)}
         weights = pending.timer_log.weights_by_topic(first_positions)
         if sum(weight.waiting for weight in weights.values()) != pending.count:
             log.info("waiting timed messages by topic are uncertain: the timer log is incomplete")
@@ -197,7 +198,7 @@ class TimerService:
     def _distribution(self) -> dict[int, int]:
         found = dict.fromkeys(BOUNDS_SECONDS, 0)
         now_ms = self.pending.second_of(self._now_ms())
-        for slot in self.pending.wheel.in_use(now_ms):
+        for slot in slots_in_use(self.pending.wheel, now_ms):
             place = bisect_right(BOUNDS_SECONDS, (slot.time_ms - now_ms) / _MS)
             if place < len(BOUNDS_SECONDS):
                 found[BOUNDS_SECONDS[place]] += slot.waiting

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from ..settings.timers import TimerSettings
     from ..store.api import MessageStore
     from .intake import TimerIntake
+    from .log_unit import Unit
     from .pending import DueSlot
-    from .timer_log import Unit
 
 log = logging.getLogger("rmq.broker.timers")
 

@@ -10,77 +10,21 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from struct import Struct
 from typing import Final, NamedTuple
 
 from rmq_remoting.daemon.atomic_file import sync_folder
 from rmq_remoting.daemon.file_errors import read_at
 
 from ..store.api import StoreDamaged, file_name, list_files
+from .log_unit import BLANK, BLANK_MAGIC, DELETE, OF_THE_JOURNAL, UNIT, UNIT_BYTES, Unit, unit_of
 
 log = logging.getLogger("rmq.broker.timers")
 
-# Size, previous, magic, write time, delay, physical offset, message size, hash of the topic, reserved.
-_UNIT: Final = Struct(">iqiqiqiiq")
-UNIT_BYTES: Final = _UNIT.size
-_BLANK: Final = Struct(">iqi")
-_BLANK_MAGIC: Final = (0xBBCCDDEE ^ (1880681586 + 8)) - (1 << 32)
-_MAGIC_BITS: Final = 0xF
-
-# Bits of a magic.
-DEFAULT: Final = 1
-ROLL: Final = 1 << 1
-DELETE: Final = 1 << 2
-
-NO_POSITION: Final = -1
-# Apache's broker writes the last eight bytes as 0 and does not read them. Here the lowest bit marks messages
-# of POP's journal. The other bits are the ms by which a message is due later than its own property says.
-_OF_THE_JOURNAL: Final = 1
-
 _BLOCK_BYTES: Final = 8192
-_SCAN_BYTES: Final = 1 << 20
 _COUNTED_BYTES: Final = 16_384 * UNIT_BYTES
 _MAX_OPEN_FILES: Final = 32
-
-
-class Unit(NamedTuple):
-    """An entry: a message in the commit log, and the slot that it waits in.
-
-    `previous` is the position of the previous entry of the same slot; -1: there is none. `later_ms`: a rolled
-    message waits this much longer than its TIMER_OUT_MS, which is of a wheel with longer seconds.
-    """
-
-    previous: int
-    magic: int
-    written_ms: int
-    slot_ms: int
-    physical_offset: int
-    size: int
-    topic_hash: int
-    is_journal: bool = False
-    later_ms: int = 0
-
-    @property
-    def rolls(self) -> bool:
-        """Whether the message is due beyond the wheel's window, and is entered again from its slot."""
-        return bool(self.magic & ROLL)
-
-    @property
-    def deletes(self) -> bool:
-        """Whether the message recalls another one."""
-        return bool(self.magic & DELETE)
-
-    @property
-    def weight(self) -> int:
-        """1, or -1 for a recall, which cancels out the recalled message."""
-        return -1 if self.deletes else 1
-
-    @property
-    def end(self) -> int:
-        """The end of the message in the commit log."""
-        return self.physical_offset + self.size
 
 
 class Weight(NamedTuple):
@@ -99,7 +43,7 @@ class TimerLog:
     def __init__(self, folder: Path, file_bytes: int) -> None:
         self.begin = 0
         self.written = 0  # the flushed end
-        self._folder = folder
+        self.folder = folder
         self._use_file_size(file_bytes)
         # The position of the unwritten entries, and their bytes. Both are replaced together, because threads
         # read them.
@@ -119,9 +63,9 @@ class TimerLog:
         """Return the position of the next entry, after filling up a file that has no room for it."""
         begin, tail = self._tail
         position = begin + len(tail)
-        room = self._file_bytes - position % self._file_bytes
-        if room < UNIT_BYTES + _BLANK.size:
-            tail += _BLANK.pack(room, 0, _BLANK_MAGIC) + bytes(room - _BLANK.size)
+        room = self.file_bytes - position % self.file_bytes
+        if room < UNIT_BYTES + BLANK.size:
+            tail += BLANK.pack(room, 0, BLANK_MAGIC) + bytes(room - BLANK.size)
             position += room
         return position
 
@@ -139,7 +83,7 @@ class TimerLog:
     ) -> None:
         """Append an entry with the values of a Unit, at the position that `place` returned."""
         self._tail[1].extend(
-            _UNIT.pack(
+            UNIT.pack(
                 UNIT_BYTES,
                 previous,
                 magic,
@@ -148,7 +92,7 @@ class TimerLog:
                 physical_offset,
                 size,
                 topic_hash,
-                later_ms << 1 | (_OF_THE_JOURNAL if is_journal else 0),
+                later_ms << 1 | (OF_THE_JOURNAL if is_journal else 0),
             )
         )
 
@@ -163,8 +107,8 @@ class TimerLog:
         """Write entries into the files and flush them. Raises OSError; blocks."""
         view, at = memoryview(data), begin
         while view:
-            start = at - at % self._file_bytes
-            part = view[: start + self._file_bytes - at]
+            start = at - at % self.file_bytes
+            part = view[: start + self.file_bytes - at]
             self._write_part(start, at - start, part)
             view, at = view[len(part) :], at + len(part)
 
@@ -175,14 +119,14 @@ class TimerLog:
         self.written = end
 
     def _write_part(self, start: int, position: int, part: memoryview) -> None:
-        path = self._folder / file_name(start)
+        path = self.folder / file_name(start)
         is_new = not path.exists()
         if is_new:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            if os.fstat(descriptor).st_size < self._file_bytes:
-                os.ftruncate(descriptor, self._file_bytes)
+            if os.fstat(descriptor).st_size < self.file_bytes:
+                os.ftruncate(descriptor, self.file_bytes)
             while part:
                 wrote = os.pwrite(descriptor, part, position)
                 part, position = part[wrote:], position + wrote
@@ -190,7 +134,7 @@ class TimerLog:
         finally:
             os.close(descriptor)
         if is_new:
-            sync_folder(self._folder)
+            sync_folder(self.folder)
 
     # --- reading, by one thread at a time ---
 
@@ -203,7 +147,7 @@ class TimerLog:
             raw, at = self._block_with(position)
         if at < 0 or at + UNIT_BYTES > len(raw):
             return None
-        return _unit_of(_UNIT.unpack_from(raw, at))
+        return unit_of(UNIT.unpack_from(raw, at))
 
     def _block_with(self, position: int) -> tuple[bytes, int]:
         """Read a block of a file that ends with the entry at a position; also return the position in it.
@@ -212,7 +156,7 @@ class TimerLog:
         """
         begin, block = self._block
         if not begin <= position <= begin + len(block) - UNIT_BYTES:
-            start = position - position % self._file_bytes
+            start = position - position % self.file_bytes
             begin = max(start, position + UNIT_BYTES - _BLOCK_BYTES)
             size = position + UNIT_BYTES - begin
             # The block ends here because the bytes behind it may still change.
@@ -225,7 +169,7 @@ class TimerLog:
         if descriptor is None:
             if len(self._readers) >= _MAX_OPEN_FILES:
                 self.close()
-            path = self._folder / file_name(start)
+            path = self.folder / file_name(start)
             descriptor = self._readers[start] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return descriptor
 
@@ -238,68 +182,42 @@ class TimerLog:
     # --- opening; blocks ---
 
     def _use_file_size(self, file_bytes: int) -> None:
-        self._file_bytes = file_bytes
-        self._entries_of_file = (file_bytes - _BLANK.size) // UNIT_BYTES
+        self.file_bytes = file_bytes
+        self._entries_of_file = (file_bytes - BLANK.size) // UNIT_BYTES
 
     def load(self) -> None:
         """Find the files, without reading their entries. Raises StoreDamaged, OSError.
 
         If they have another size than the setting the log continues in their size.
         """
-        paths = list_files(self._folder)
+        paths = list_files(self.folder)
         sizes = [path.stat().st_size for path in paths]
-        if sizes and sizes[0] not in (0, self._file_bytes):
+        if sizes and sizes[0] not in (0, self.file_bytes):
             log.info(
                 "timer log continues in files of another size than mappedFileSizeTimerLog folder=%s bytes=%d",
-                self._folder,
+                self.folder,
                 sizes[0],
             )
             self._use_file_size(sizes[0])
         for path, found in zip(paths, sizes, strict=True):
             is_last = path is paths[-1]
-            if found > self._file_bytes or (found < self._file_bytes and not is_last):
+            if found > self.file_bytes or (found < self.file_bytes and not is_last):
                 raise StoreDamaged(
                     f"{path} has {found} bytes, the file before it {sizes[0]}: move timerlog and timerwheel "
                     "away, and the broker rebuilds them; delivered messages may be redelivered then"
                 )
         starts = [int(path.name) for path in paths]
         for index in range(len(starts) - 1, 0, -1):
-            if starts[index - 1] + self._file_bytes != starts[index]:
+            if starts[index - 1] + self.file_bytes != starts[index]:
                 log.error(
                     "timer log file missing, earlier files are ignored folder=%s missing_before=%s",
-                    self._folder,
+                    self.folder,
                     paths[index].name,
                 )
                 starts = starts[index:]
                 break
         self.begin = starts[0] if starts else 0
-        self._end_at(starts[-1] + self._file_bytes if starts else 0)
-
-    def scan(self, begin: int) -> Iterator[tuple[int, Unit]]:
-        """Iterate over the entries from `begin` on with their positions, up to the first invalid one.
-
-        `begin` is the position of an entry, or the beginning of a file. Raises OSError.
-        """
-        file_bytes = self._file_bytes
-        while begin < self.end:
-            if not (yield from self._scan_file(begin)):
-                return
-            begin += file_bytes - begin % file_bytes
-
-    def _scan_file(self, begin: int) -> Generator[tuple[int, Unit], None, bool]:
-        """Iterate over the entries of one file; return whether they continue in the next file."""
-        start = begin - begin % self._file_bytes
-        with (self._folder / file_name(start)).open("rb", buffering=_SCAN_BYTES) as stream:
-            stream.seek(begin - start)
-            while True:
-                raw = stream.read(UNIT_BYTES)
-                if len(raw) >= _BLANK.size and _BLANK.unpack_from(raw)[2] == _BLANK_MAGIC:
-                    return True
-                unit = _unit_of(_UNIT.unpack(raw)) if len(raw) == UNIT_BYTES else None
-                if unit is None:
-                    return False
-                yield begin, unit
-                begin += UNIT_BYTES
+        self._end_at(starts[-1] + self.file_bytes if starts else 0)
 
     def weights_by_topic(self, first_positions: Mapping[int, int]) -> dict[int, Weight]:
         """Count the waiting messages by the hash of their topic. Raises OSError.
@@ -310,12 +228,12 @@ class TimerLog:
         weights: Counter[int] = Counter()
         places: dict[int, int] = {}
         first_of = first_positions.get
-        for start in range(self.begin, self.written, self._file_bytes):
+        for start in range(self.begin, self.written, self.file_bytes):
             end = min(start + self._entries_of_file * UNIT_BYTES, self.written)
-            with (self._folder / file_name(start)).open("rb", buffering=0) as stream:
+            with (self.folder / file_name(start)).open("rb", buffering=0) as stream:
                 for block in range(start, end, _COUNTED_BYTES):
                     raw = stream.read(min(_COUNTED_BYTES, end - block))
-                    for index, values in enumerate(_UNIT.iter_unpack(raw)):
+                    for index, values in enumerate(UNIT.iter_unpack(raw)):
                         _, _, magic, written_ms, delay_ms, physical_offset, _, topic_hash, _ = values
                         first = first_of(written_ms + delay_ms)
                         if first is not None and block + index * UNIT_BYTES >= first:
@@ -325,16 +243,16 @@ class TimerLog:
 
     def cut(self, end: int) -> None:
         """Delete all entries from `end` on. Raises OSError."""
-        for path in list_files(self._folder):
+        for path in list_files(self.folder):
             start = int(path.name)
             if start >= end and start > self.begin:
                 path.unlink()
-            elif start + self._file_bytes > end:
+            elif start + self.file_bytes > end:
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
                 try:
                     # The bytes behind the end become zero, so that no old entry is left there.
                     os.ftruncate(descriptor, max(0, end - start))
-                    os.ftruncate(descriptor, self._file_bytes)
+                    os.ftruncate(descriptor, self.file_bytes)
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
@@ -342,8 +260,8 @@ class TimerLog:
 
     def last_before(self, end: int) -> Unit | None:
         """Return the entry that ends at a position, or before the padding there. Raises OSError."""
-        if end % self._file_bytes == 0:
-            end -= self._file_bytes - self._entries_of_file * UNIT_BYTES
+        if end % self.file_bytes == 0:
+            end -= self.file_bytes - self._entries_of_file * UNIT_BYTES
         return self.unit(end - UNIT_BYTES) if end > self.begin else None
 
     def _end_at(self, end: int) -> None:
@@ -355,16 +273,16 @@ class TimerLog:
 
     def oldest_file_end(self) -> int | None:
         """Return the end of the first file; None if it is also the last."""
-        end = self.begin + self._file_bytes
+        end = self.begin + self.file_bytes
         return end if end <= self.written else None
 
     def last_of_oldest_file(self) -> Unit | None:
         """Read the last entry of the first file, which has to be full. Raises OSError; blocks."""
-        path = self._folder / file_name(self.begin)
+        path = self.folder / file_name(self.begin)
         with path.open("rb", buffering=0) as stream:
             stream.seek((self._entries_of_file - 1) * UNIT_BYTES)
             raw = stream.read(UNIT_BYTES)
-        return _unit_of(_UNIT.unpack(raw)) if len(raw) == UNIT_BYTES else None
+        return unit_of(UNIT.unpack(raw)) if len(raw) == UNIT_BYTES else None
 
     def newest_of_oldest_file(self) -> int:
         """Return the physical offset of the newest message in the first file, which has to be full.
@@ -374,30 +292,17 @@ class TimerLog:
         """
         begin, newest = self._newest_of_file
         if begin != self.begin:
-            begin = self.begin
-            newest = max((unit.physical_offset for _, unit in self._scan_file(begin)), default=0)
+            begin, newest = self.begin, 0
+            with (self.folder / file_name(begin)).open("rb", buffering=0) as stream:
+                for raw in iter(lambda: stream.read(_COUNTED_BYTES), b""):
+                    for values in UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_BYTES]):
+                        unit = unit_of(values)
+                        if unit is not None:
+                            newest = max(newest, unit.physical_offset)
             self._newest_of_file = (begin, newest)
         return newest
 
     def remove_oldest_file(self) -> None:
         """Delete the first file. Raises OSError; blocks."""
-        start, self.begin = self.begin, self.begin + self._file_bytes
-        (self._folder / file_name(start)).unlink(missing_ok=True)
-
-
-def _unit_of(values: tuple[int, ...]) -> Unit | None:
-    size, previous, magic, written_ms, delay_ms, physical_offset, message_bytes, topic_hash, reserved = values
-    # A power cut may leave only the first page of an entry; then its end is zero.
-    if size != UNIT_BYTES or magic & ~_MAGIC_BITS or message_bytes <= 0:
-        return None
-    return Unit(
-        previous,
-        magic,
-        written_ms,
-        written_ms + delay_ms,
-        physical_offset,
-        message_bytes,
-        topic_hash,
-        bool(reserved & _OF_THE_JOURNAL),
-        reserved >> 1,
-    )
+        start, self.begin = self.begin, self.begin + self.file_bytes
+        (self.folder / file_name(start)).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -29,8 +29,8 @@ _PAGE_BYTES: Final = 4096
 _PAGE_SLOTS: Final = _PAGE_BYTES // _SLOT.size
 _EMPTY_PAGE: Final = bytes(_PAGE_BYTES)
 _EMPTY_SLOT: Final = bytes(_SLOT.size)
-_pack_into = _SLOT.pack_into
-_unpack_from = _SLOT.unpack_from
+_pack_into: Final = _SLOT.pack_into
+_unpack_from: Final = _SLOT.unpack_from
 
 
 class Slot(NamedTuple):
@@ -122,16 +122,20 @@ class TimerWheel:
                 number += 1
         return None
 
-    def in_use(self, begin_ms: int) -> Iterator[Slot]:
-        """Iterate over the slots in use for times from `begin_ms` on, in the order of the file."""
+    def used_pages(self) -> list[int]:
+        """Return the numbers of the pages that are not empty, in the order of the file."""
+        return sorted(self._used)
+
+    def slots_of_page(self, page: int, begin_ms: int) -> list[Slot]:
+        """Return the slots in use of one page for times from `begin_ms` on."""
         precision_ms = self.precision_ms
-        begin = begin_ms // precision_ms
-        for page in sorted(self._used):
-            index = page * _PAGE_SLOTS
-            for time, first, last, count, _ in _SLOT.iter_unpack(self._page(page)):
-                if begin <= time < begin + SLOTS and time % SLOTS == index:
-                    yield Slot(time * precision_ms, first, last, count)
-                index += 1
+        begin, index = begin_ms // precision_ms, page * _PAGE_SLOTS
+        slots = []
+        for time, first, last, count, _ in _SLOT.iter_unpack(self._page(page)):
+            if begin <= time < begin + SLOTS and time % SLOTS == index:
+                slots.append(Slot(time * precision_ms, first, last, count))
+            index += 1
+        return slots
 
     def _page(self, page: int) -> bytes:
         at = page * _PAGE_BYTES
@@ -192,16 +196,18 @@ class TimerWheel:
             os.close(descriptor)
 
 
-def _data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Iterate over the allocated ranges of a sparse file, as begin and end."""
+def _data_ranges(descriptor: int, size: int) -> list[tuple[int, int]]:
+    """Return the allocated ranges of a sparse file, as begin and end."""
+    ranges: list[tuple[int, int]] = []
     end = 0
     while end < size:
         try:
             begin = os.lseek(descriptor, end, os.SEEK_DATA)
         except OSError:  # only a hole follows (ENXIO), or the file system does not support holes (EINVAL)
             if end:
-                return
+                break
             begin, end = 0, size
         else:
             end = os.lseek(descriptor, begin, os.SEEK_HOLE)
-        yield begin, end
+        ranges.append((begin, end))
+    return ranges

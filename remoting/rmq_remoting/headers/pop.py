@@ -156,7 +156,7 @@ class PopMessageResponseHeader:
         )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, init=False)
 class AckMessageRequestHeader:
     """200051; `extra_info` is the receipt."""
 
@@ -165,13 +165,32 @@ class AckMessageRequestHeader:
     queue_id: int
     extra_info: str
     offset: int
-    broker_name: str | None = None
+    broker_name: str | None
+
+    # Written out, as every acknowledgement calls it: a compiled class keeps a dataclass's own as interpreted
+    # code.
+    def __init__(
+        self,
+        *,
+        consumer_group: str,
+        topic: str,
+        queue_id: int,
+        extra_info: str,
+        offset: int,
+        broker_name: str | None = None,
+    ) -> None:
+        self.consumer_group = consumer_group
+        self.topic = topic
+        self.queue_id = queue_id
+        self.extra_info = extra_info
+        self.offset = offset
+        self.broker_name = broker_name
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> AckMessageRequestHeader:
         """Decode the header from ext fields. Raises HeaderError."""
         try:
-            header = cls(
+            header = AckMessageRequestHeader(
                 consumer_group=fields["consumerGroup"],
                 topic=fields["topic"],
                 queue_id=int(fields["queueId"]),

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.timers.timer_log import TimerLog, Unit
+from rmq_broker.timers.log_unit import Unit
+from rmq_broker.timers.scans import scan_log, slots_in_use
+from rmq_broker.timers.timer_log import TimerLog
 from rmq_broker.timers.wheel import Slot
 from rmq_remoting.java_hash import string_hash_code
 from tests.support.clock import Clock
@@ -45,7 +47,7 @@ def _units() -> list[tuple[int, Unit]]:
 async def test_apaches_timer_log_is_read(root: Path) -> None:
     timer_log = TimerLog(root / "timerlog", 52_000)
     timer_log.load()
-    assert list(timer_log.scan(0)) == _units()
+    assert list(scan_log(timer_log, 0)) == _units()
     assert _units()[0][1].topic_hash == string_hash_code("TopicTimer")
     assert timer_log.unit(208) == dict(_units())[208]
     timer_log.close()
@@ -54,7 +56,7 @@ async def test_apaches_timer_log_is_read(root: Path) -> None:
 async def test_apaches_waiting_messages_are_loaded(root: Path) -> None:
     delivery = opened(root, Clock(_READ_MS), **_KEYS)
     pending = delivery.timers.pending
-    slots = {slot.time_ms: slot for slot in pending.wheel.in_use(_READ_MS)}
+    slots = {slot.time_ms: slot for slot in slots_in_use(pending.wheel, _READ_MS)}
     assert slots == {
         row["timeMs"]: Slot(row["timeMs"], row["firstPos"], row["lastPos"], row["num"])
         for row in _FACTS["slots"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.timers.checkpoint import TimerCheckpoint
-from rmq_broker.timers.timer_log import UNIT_BYTES
+from rmq_broker.timers.log_unit import UNIT_BYTES
 from tests.support.clock import START_MS
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties

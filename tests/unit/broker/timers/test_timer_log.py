@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.api import StoreDamaged
-from rmq_broker.timers.timer_log import UNIT_BYTES, TimerLog, Unit
+from rmq_broker.timers.log_unit import UNIT_BYTES, Unit
+from rmq_broker.timers.scans import scan_log
+from rmq_broker.timers.timer_log import TimerLog
 from tests.support.clock import START_MS
 
 # Of ten entries and a blank.
@@ -76,9 +78,9 @@ def test_a_scan_finds_all_entries_and_their_end(timer_log: TimerLog, tmp_path: P
     end = timer_log.end
     _write(timer_log)
     again = _reopened(tmp_path)
-    assert list(again.scan(again.begin)) == [(positions[n], _unit(n)) for n in range(count)]
+    assert list(scan_log(again, again.begin)) == [(positions[n], _unit(n)) for n in range(count)]
     if count > 4:
-        assert [position for position, _ in again.scan(positions[4])] == positions[4:]
+        assert [position for position, _ in scan_log(again, positions[4])] == positions[4:]
     again.cut(end)
     assert again.end == end
     assert again.last_before(end) == (_unit(count - 1) if count else None)
@@ -91,7 +93,7 @@ def test_the_file_is_zero_behind_a_cut(timer_log: TimerLog, tmp_path: Path) -> N
     again = _reopened(tmp_path)
     again.cut(positions[5])
     assert sorted(path.name for path in (tmp_path / "timerlog").iterdir()) == ["0" * 20]
-    assert len(list(_reopened(tmp_path).scan(0))) == 5
+    assert len(list(scan_log(_reopened(tmp_path), 0))) == 5
     assert _append(again, 5) == positions[5]
 
 
@@ -102,7 +104,7 @@ def test_a_scan_ends_at_an_invalid_entry(timer_log: TimerLog, tmp_path: Path) ->
     content = bytearray(path.read_bytes())
     content[positions[6] + 3] = 51  # its size
     path.write_bytes(content)
-    assert [position for position, _ in _reopened(tmp_path).scan(0)] == positions[:6]
+    assert [position for position, _ in scan_log(_reopened(tmp_path), 0)] == positions[:6]
 
 
 def test_a_repeated_write_is_idempotent(timer_log: TimerLog, tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_repeated_write_is_idempotent(timer_log: TimerLog, tmp_path: Path) -> 
     timer_log.was_written(begin + len(data))
     assert timer_log.unwritten()[0] == positions[14] + UNIT_BYTES
     _write(timer_log)
-    assert len(list(_reopened(tmp_path).scan(0))) == 16
+    assert len(list(scan_log(_reopened(tmp_path), 0))) == 16
 
 
 def test_old_files_are_deleted_one_by_one(timer_log: TimerLog, tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_old_files_are_deleted_one_by_one(timer_log: TimerLog, tmp_path: Path) -
     assert timer_log.unit(positions[12]) == _unit(12)
     again = _reopened(tmp_path)
     assert again.begin == _FILE_BYTES
-    assert [position for position, _ in again.scan(again.begin)] == positions[10:]
+    assert [position for position, _ in scan_log(again, again.begin)] == positions[10:]
 
 
 def test_the_log_continues_in_files_of_another_size(timer_log: TimerLog, tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_the_log_continues_in_files_of_another_size(timer_log: TimerLog, tmp_pat
     again = TimerLog(tmp_path / "timerlog", 4096)
     again.load()
     again.cut(timer_log.end)
-    assert [position for position, _ in again.scan(0)] == positions
+    assert [position for position, _ in scan_log(again, 0)] == positions
     assert _append(again, 25) == _append(timer_log, 25)
 
 
@@ -157,4 +159,4 @@ def test_the_log_begins_behind_a_missing_file(timer_log: TimerLog, tmp_path: Pat
     (tmp_path / "timerlog" / f"{_FILE_BYTES:020d}").unlink()
     again = _reopened(tmp_path)
     assert again.begin == 2 * _FILE_BYTES
-    assert [position for position, _ in again.scan(again.begin)] == positions[20:]
+    assert [position for position, _ in scan_log(again, again.begin)] == positions[20:]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.api import StoreDamaged
+from rmq_broker.timers.scans import slots_in_use
 from rmq_broker.timers.wheel import WHEEL_BYTES, Slot, TimerWheel
 from tests.support.clock import START_MS
 
@@ -60,8 +61,8 @@ def test_slots_in_use_from_a_time_on(wheel: TimerWheel) -> None:
     slots = [Slot(START_MS + offset * 1000, 0, offset, 1) for offset in (-2, -1, 0, 1, 3600)]
     for slot in slots:
         wheel.put(slot)
-    assert sorted(wheel.in_use(START_MS)) == slots[2:]
-    assert sorted(wheel.in_use(0)) == []  # of another cycle
+    assert sorted(slots_in_use(wheel, START_MS)) == slots[2:]
+    assert sorted(slots_in_use(wheel, 0)) == []  # of another cycle
 
 
 def test_changed_pages_are_written(wheel: TimerWheel, tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_changed_pages_are_written(wheel: TimerWheel, tmp_path: Path) -> None:
     assert path.stat().st_size == WHEEL_BYTES
     again = TimerWheel(path, 1000)
     again.load()
-    assert {slot.last for slot in again.in_use(START_MS)} == {0, 1, 127, 1000}
+    assert {slot.last for slot in slots_in_use(again, START_MS)} == {0, 1, 127, 1000}
     assert not again.has_changed
 
 
@@ -86,9 +87,9 @@ def test_cleared_slots_are_cleared_in_the_file(wheel: TimerWheel, tmp_path: Path
     wheel.put(Slot(START_MS + 1000, 0, 0, 1))
     wheel.write(wheel.take_changes())
     wheel.clear(START_MS)
-    assert [slot.time_ms for slot in _written(wheel, tmp_path).in_use(START_MS)] == [START_MS + 1000]
+    assert [slot.time_ms for slot in slots_in_use(_written(wheel, tmp_path), START_MS)] == [START_MS + 1000]
     wheel.clear_all()
-    assert list(_written(wheel, tmp_path).in_use(START_MS)) == []
+    assert list(slots_in_use(_written(wheel, tmp_path), START_MS)) == []
 
 
 def test_another_precision_has_other_slots(tmp_path: Path) -> None:
