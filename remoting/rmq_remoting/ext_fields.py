@@ -30,6 +30,8 @@ def decode_binary(raw: bytes) -> dict[str, str]:
         while position < end:
             # Compiled, indexing takes a tenth of the time of `unpack_from`; interpreted, about the same.
             size = raw[position] << 8 | raw[position + 1]
+            if size >= _NEGATIVE_INT16:
+                raise HeaderDecodeError("an ext field's length exceeds the ext fields")
             key_start = position + 2
             key_end = key_start + size
             value_size = (
@@ -37,7 +39,7 @@ def decode_binary(raw: bytes) -> dict[str, str]:
             )
             value_start = key_end + 4
             position = value_start + value_size
-            if size >= _NEGATIVE_INT16 or position > end:  # a negative length of a value exceeds every map
+            if position > end:  # also with a negative length of the value, which is read as a large one
                 raise HeaderDecodeError("an ext field's length exceeds the ext fields")
             key = raw[key_start:key_end].decode()
             if value_size:

@@ -73,9 +73,9 @@ class ReceiptError(ValueError):
     """A text that is no receipt. The message can be sent to the client as a remark."""
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Receipt:
-    """The parts of a receipt; times in ms."""
+    """The parts of a receipt; times in ms. Never changed, since receipts are keys of dictionaries."""
 
     start_offset: int
     pop_time: int

@@ -151,6 +151,7 @@ async def test_a_slot_stays_as_it_is_when_the_store_refuses_messages(
         assert sorted({int(body) for body in again.bodies("T")}) == list(range(200))
 
 
+@pytest.mark.interpreted
 async def test_a_slot_stays_as_it_is_when_its_entries_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,6 +184,7 @@ async def test_a_kill_after_the_next_start(tmp_path: Path, now_ms: int, wheel_is
             assert await _deliver_all(third) == [number for number in _ALL if number not in (3, 700)]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("wheel_is_lost", [False, True])
 @pytest.mark.parametrize("fails", ["wheel", "checkpoint"])
 async def test_a_kill_while_the_files_are_written(

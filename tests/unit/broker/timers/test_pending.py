@@ -326,6 +326,7 @@ async def test_the_files_are_written_only_after_the_log_is_flushed(tmp_path: Pat
     delivery.store.close()
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("what", ["timer_log", "wheel"])
 async def test_a_failed_write_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str

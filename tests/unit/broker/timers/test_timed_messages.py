@@ -300,6 +300,7 @@ async def test_delivery_continues_after_a_full_disk(
     ]
 
 
+@pytest.mark.interpreted
 async def test_a_failed_read_is_retried(
     delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -388,6 +389,7 @@ async def test_a_finer_precision(tmp_path: Path) -> None:
     delivery.store.close()
 
 
+@pytest.mark.interpreted
 async def test_memory_that_runs_out_while_a_message_is_entered(
     delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
