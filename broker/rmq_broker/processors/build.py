@@ -137,7 +137,7 @@ def _send_processors(
             store_host,
             unique_keys.next_key,
             Redirection(delivery.writer, delivery.retries, services.transactions.preparing),
-            registrar.announced,
+            registrar,
         ),
         send_back=SendBackProcessor(
             settings, delivery.retries, delivery.writer, store, store_host, cold_reads

@@ -7,7 +7,7 @@ count, answer. `sending/` has a module for each step.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Change
     from rmq_remoting.headers.send import SendTarget
 
+    from ..registration.registrar import Registrar
     from ..sending.redirection import Redirection
     from ..sending.target_check import TargetChecker
     from ..settings.broker import BrokerSettings
@@ -53,16 +54,16 @@ class SendProcessor:
         store_host: bytes,
         new_unique_key: Callable[[], str],
         redirection: Redirection,
-        announced: Callable[[], Awaitable[object]],
+        registrar: Registrar,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`store_host`: this broker's address, packed as in records. `clock` counts seconds.
 
-        `announced` waits until the name servers know all topics.
+        `registrar` announces the topics that sends create.
         """
         self._checker = checker
         self._topics = checker.topics
-        self._announced = announced
+        self._registrar = registrar
         self._store = store
         self._statistics = statistics
         self._decoder = SendHeaderDecoder()
@@ -117,4 +118,7 @@ class SendProcessor:
         Raises CommandError if the topic cannot be created.
         """
         self._checker.check(target, connection.peer)
-        return answer_after(self._announced, self.send(connection, request), "announce a topic")
+        result = self.send(connection, request)
+        if self._registrar.is_announced:
+            return result
+        return answer_after(self._registrar.announced, result, "announce a topic")

@@ -254,6 +254,12 @@ class Registrar:
             return False
         return True
 
+    @property
+    def is_announced(self) -> bool:
+        """Whether the current topics are registered with every name server that can be reached."""
+        version = self.topics.version
+        return not any(link.is_registered and link.announced_version < version for link in self.links)
+
     async def announced(self, timeout_seconds: float = 1.0) -> bool:
         """Wait until the current topics are registered with every name server that can be reached.
 
