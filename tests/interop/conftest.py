@@ -59,7 +59,8 @@ def apache(apache_program: JavaProgram) -> Iterator[Apache]:
     # In a loop of its own: the servers are bound to no loop, and an asynchronous fixture would start again
     # for each loop of the tests.
     with asyncio.Runner() as runner:
-        cluster = apache_cluster(apache_program)
+        # As with our servers in these tests: the machine may be busy, and sends must not be refused for that.
+        cluster = apache_cluster(apache_program, {"waitTimeMillsInSendQueue": "10000"})
         yield runner.run(cluster.__aenter__())
         runner.run(cluster.__aexit__(None, None, None))
 
