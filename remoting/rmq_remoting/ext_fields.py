@@ -28,7 +28,7 @@ def decode_binary(raw: bytes) -> dict[str, str]:
     position, end = 0, len(raw)
     try:
         while position < end:
-            # Compiled, indexing takes a tenth of the time of `unpack_from`; interpreted, about the same.
+            # Compiled, a map is decoded in a quarter of the time that it takes with `unpack_from`.
             size = raw[position] << 8 | raw[position + 1]
             if size >= _NEGATIVE_INT16:
                 raise HeaderDecodeError("an ext field's length exceeds the ext fields")

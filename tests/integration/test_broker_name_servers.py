@@ -212,7 +212,9 @@ async def test_the_first_send_to_a_topic_is_answered_once_the_topic_has_a_route(
         succeeded(await asker.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="New")))
 
 
-async def test_a_send_to_a_new_topic_does_not_wait_for_a_silent_name_server(tmp_path: Path) -> None:
+async def test_a_first_send_is_answered_before_a_silent_name_server_is_given_up(
+    tmp_path: Path,
+) -> None:
     async with (
         running_namesrv(tmp_path) as name_server,
         fault_proxy(LOOPBACK, name_server.port) as proxy,

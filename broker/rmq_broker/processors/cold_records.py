@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rmq_remoting.answers import Answer, Result
 
 from ..delivery.cold_reads import ClientGone
+from .deferred_answers import deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -34,9 +35,7 @@ class ColdRecords:
 
         The future raises CommandError if too many reads wait, and OSError.
         """
-        return asyncio.get_running_loop().create_task(
-            self._read(connection, offset, act), name="cold transaction"
-        )
+        return deferred_answer(self._read(connection, offset, act), "cold transaction")
 
     async def _read(
         self, connection: Connection, offset: int, act: Callable[[bytes | None], Result]

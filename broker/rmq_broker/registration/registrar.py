@@ -257,7 +257,9 @@ class Registrar:
     @property
     def is_announced(self) -> bool:
         """Whether the current topics are registered with every name server that can be reached."""
-        version = self.topics.version
+        return self._has_announced(self.topics.version)
+
+    def _has_announced(self, version: int) -> bool:
         return not any(link.is_registered and link.announced_version < version for link in self.links)
 
     async def announced(self, timeout_seconds: float = 1.0) -> bool:
@@ -268,7 +270,7 @@ class Registrar:
         version = self.topics.version
         try:
             async with asyncio.timeout(timeout_seconds):
-                while any(link.is_registered and link.announced_version < version for link in self.links):
+                while not self._has_announced(version):
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:

@@ -33,10 +33,6 @@ class AnnouncedTimers:
         if is_next and len(entries) < _MAX_ANNOUNCED:
             entries.append(entry)
 
-    def forget(self) -> None:
-        """Forget all entries; they are read."""
-        self._entries.clear()
-
     def first_offset(self) -> int | None:
         """Return the queue offset of the first entry that is not entered yet; None without one."""
         entries, offset = self._entries, self._pending.queue_offset

@@ -294,11 +294,8 @@ class TimerLog:
         if begin != self.begin:
             begin, newest = self.begin, 0
             with (self.folder / file_name(begin)).open("rb", buffering=0) as stream:
-                for raw in iter(lambda: stream.read(_COUNTED_BYTES), b""):
-                    for values in UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_BYTES]):
-                        unit = unit_of(values)
-                        if unit is not None:
-                            newest = max(newest, unit.physical_offset)
+                while raw := stream.read(_COUNTED_BYTES):
+                    newest = max(newest, _newest_in(raw))
             self._newest_of_file = (begin, newest)
         return newest
 
@@ -306,3 +303,10 @@ class TimerLog:
         """Delete the first file. Raises OSError; blocks."""
         start, self.begin = self.begin, self.begin + self.file_bytes
         (self.folder / file_name(start)).unlink(missing_ok=True)
+
+
+def _newest_in(raw: bytes) -> int:
+    """Return the largest physical offset of the valid entries in a block; 0 without one."""
+    whole = len(raw) - len(raw) % UNIT_BYTES
+    units = [unit_of(values) for values in UNIT.iter_unpack(raw[:whole])]
+    return max([unit.physical_offset for unit in units if unit is not None], default=0)

@@ -41,7 +41,7 @@ _SET_BY_BROKER: Final = (
     PROPERTY_REAL_TOPIC,
     PROPERTY_REAL_QUEUE_ID,
 )
-# With the end of the property before it, which is a fixed byte, a search takes a fifth of the time.
+# A pattern that begins with a fixed byte, the end of the property before, is found in a fraction of the time.
 _DELAYS: Final = (b"TIMER_D", *[b"DELAY\x01%d" % digit for digit in range(1, 10)])
 _find_delay: Final = re.compile(rb"\x02(?:TIMER_D|DELAY\x01[1-9])").search
 _NAMES_SET_BY_BROKER: Final = tuple(name.encode() for name in _SET_BY_BROKER)

@@ -12,6 +12,7 @@ from typing import Final
 
 from ..errors import HeaderError
 from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from .optional_fields import with_optional
 from .problems import IntegerFields, header_error
 
 _GROUP_AND_TOPIC: Final = ("consumerGroup", "topic")
@@ -102,7 +103,7 @@ class PopMessageRequestHeader:
             "initMode": str(self.init_mode),
             "order": "true" if self.order else "false",
         }
-        return _with_optional(
+        return with_optional(
             fields,
             expType=self.expression_type,
             exp=self.expression,
@@ -148,7 +149,7 @@ class PopMessageResponseHeader:
             "reviveQid": str(self.revive_queue_id),
             "restNum": str(self.rest_num),
         }
-        return _with_optional(
+        return with_optional(
             fields,
             startOffsetInfo=self.start_offset_info,
             msgOffsetInfo=self.msg_offset_info,
@@ -213,7 +214,7 @@ class AckMessageRequestHeader:
             "extraInfo": self.extra_info,
             "offset": str(self.offset),
         }
-        return _with_optional(fields, bname=self.broker_name)
+        return with_optional(fields, bname=self.broker_name)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -261,7 +262,7 @@ class ChangeInvisibleTimeRequestHeader:
             "offset": str(self.offset),
             "invisibleTime": str(self.invisible_time_ms),
         }
-        return _with_optional(fields, bname=self.broker_name)
+        return with_optional(fields, bname=self.broker_name)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -292,13 +293,6 @@ class ChangeInvisibleTimeResponseHeader:
             "popTime": str(self.pop_time),
             "reviveQid": str(self.revive_queue_id),
         }
-
-
-def _with_optional(fields: dict[str, str], **optional: str | None) -> dict[str, str]:
-    for name, value in optional.items():
-        if value is not None:
-            fields[name] = value
-    return fields
 
 
 def _pop_error(fields: Mapping[str, str]) -> HeaderError:

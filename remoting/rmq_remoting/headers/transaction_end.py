@@ -12,6 +12,7 @@ from typing import Final
 
 from ..errors import HeaderError
 from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from .optional_fields import with_optional
 from .problems import IntegerFields, header_error
 
 _TEXTS: Final = ("producerGroup", "msgId")
@@ -95,14 +96,9 @@ class EndTransactionRequestHeader:
             "producerGroup": self.producer_group,
             "tranStateTableOffset": str(self.tran_state_table_offset),
         }
-        for name, value in (
-            ("topic", self.topic),
-            ("transactionId", self.transaction_id),
-            ("bname", self.broker_name),
-        ):
-            if value is not None:
-                fields[name] = value
-        return fields
+        return with_optional(
+            fields, topic=self.topic, transactionId=self.transaction_id, bname=self.broker_name
+        )
 
 
 def _error(fields: Mapping[str, str]) -> HeaderError:
