@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from .descriptor_reserve import open_file
 from .file_errors import naming_file
 
 
@@ -40,7 +41,7 @@ def read_file_or_backup(path: Path) -> bytes | None:
 
 
 def _write(path: Path, content: bytes, *, rights_of: Path) -> None:
-    with path.open("wb", buffering=0) as stream, naming_file(stream.fileno()):
+    with open(path, "wb", 0, opener=open_file) as stream, naming_file(stream.fileno()):
         with contextlib.suppress(FileNotFoundError):
             os.fchmod(stream.fileno(), rights_of.stat().st_mode & 0o7777)
         rest = memoryview(content)
@@ -75,7 +76,7 @@ def make_folder(folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder, so that its names survive a power cut. Blocks on the disk. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_file(folder, os.O_RDONLY)
     try:
         with naming_file(descriptor):
             os.fsync(descriptor)

@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from ..allocator import keep_freed_memory
 from .configuration import SettingsError
+from .descriptor_reserve import RESERVE
 from .tasks import TaskSupervisor
 
 log = logging.getLogger("rmq.daemon")
@@ -96,6 +97,7 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
         # A page of a mapped file that the disk cannot read ends the process by SIGBUS.
         faulthandler.enable()
     raise_file_limit()
+    RESERVE.fill()
     keep_freed_memory(_KEPT_BYTES)
     threads_before = set(threading.enumerate())
     life = _Life(build, stop_timeout_seconds, watchdog_seconds)
