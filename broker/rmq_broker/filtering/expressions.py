@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..clients.subscription import ExpressionError
+from .needles import needles_of
 from .property_bytes import property_finder
 from .sql_compiler import EVALUATION_ERRORS, Compiler, Test
 from .sql_parser import parse
@@ -24,13 +25,15 @@ _REMEMBERED_CHARACTERS: Final = 256 * 1024
 class Expression:
     """An SQL92 expression as a function of a message's raw property bytes; safe in any thread.
 
-    `tests` is the approximate number of comparisons, `names` are the properties that it reads.
+    `tests` is the approximate number of comparisons, `names` are the properties that it reads. If there are
+    `needles`, the properties of each match contain one of them.
     """
 
     text: str
     matches: Callable[[bytes], bool]
     tests: int
     names: frozenset[str]
+    needles: tuple[bytes, ...]
 
 
 class Expressions:
@@ -65,7 +68,8 @@ def _compiled(text: str, lenient: bool) -> Expression:
     condition = parse(text, lenient=lenient)
     compiler = Compiler(property_finder)
     evaluate = compiler.compile(condition)
-    return Expression(text, _matcher(evaluate), compiler.tests, frozenset(compiler.names))
+    names = frozenset(compiler.names)
+    return Expression(text, _matcher(evaluate), compiler.tests, names, needles_of(condition))
 
 
 def _matcher(evaluate: Test[bytes]) -> Callable[[bytes], bool]:

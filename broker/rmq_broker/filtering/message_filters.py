@@ -154,8 +154,15 @@ def _of_known(known: ConsumerFilter) -> MessageFilter:
         return store_timestamp_ms <= known.judged_after_ms or may_contain(bit_map, known.bloom)
 
     name = f"{expression.text} since {known.judged_after_ms}"
-    return MessageFilter(None, PropertyFilter(name, expression.matches, expression.tests, may_match))
+    return _filter(name, expression, may_match)
 
 
 def _by_properties(expression: Expression) -> MessageFilter:
-    return MessageFilter(None, PropertyFilter(expression.text, expression.matches, expression.tests))
+    return _filter(expression.text, expression, None)
+
+
+def _filter(
+    name: str, expression: Expression, may_match: Callable[[int, bytes], bool] | None
+) -> MessageFilter:
+    properties = PropertyFilter(name, expression.matches, expression.tests, may_match, expression.needles)
+    return MessageFilter(None, properties)

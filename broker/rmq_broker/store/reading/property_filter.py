@@ -26,12 +26,14 @@ class PropertyFilter:
 
     `tests` is the approximate number of comparisons that one message costs. `may_match` tells by a message's
     store time (ms) and bit map whether the message has to be tested. Any thread may call both functions.
+    If there are `needles`, the properties of every message that the filter takes contain one of them.
     """
 
     name: str
     matches: Callable[[bytes], bool] = field(compare=False, repr=False)
     tests: int = field(default=1, compare=False)
     may_match: Callable[[int, bytes], bool] | None = field(default=None, compare=False, repr=False)
+    needles: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def most_messages(self) -> int:
@@ -110,7 +112,7 @@ def filter_records(
 
     Raises OSError, and ColdData if the first record is not in memory and `read` may not block.
     """
-    filtering = _Filtering(limits, wanted.matches)
+    filtering = _Filtering(limits, wanted)
     try:
         read_in_ranges(entries, read, filtering.test)
     except ColdData:
@@ -122,14 +124,15 @@ def filter_records(
 class _Filtering:
     """The records found so far."""
 
-    def __init__(self, limits: FilterLimits, matches: Callable[[bytes], bool]) -> None:
+    def __init__(self, limits: FilterLimits, wanted: PropertyFilter) -> None:
         self.parts: list[bytes] = []
         self.count = 0
         self.tested = 0
         self.any_exists = False
         self._size_bytes = 0
         self._limits = limits
-        self._matches = matches
+        self._matches = wanted.matches
+        self._needles = wanted.needles
 
     def test(self, begin: int, records: bytes | None, entries: Sequence[Sequence[int]]) -> bool:
         """Test the records of a range of the log; False if a limit ends the read."""
@@ -137,15 +140,21 @@ class _Filtering:
             self.tested += 1  # removed from the log meanwhile, or a placeholder
             return True
         self.any_exists = True
-        for entry in entries:
+        before = self.tested
+        candidates = (
+            range(len(entries)) if not self._needles else _having(self._needles, begin, records, entries)
+        )
+        for index in candidates:
+            entry = entries[index]
+            self.tested = before + index
             if self.parts and self._is_enough(entry):
                 return False
-            self.tested += 1
             position, size = entry[0] - begin, entry[1]
             if self._matches(properties_of(records, position, size)):
                 self.parts.append(records[position : position + size])
                 self._size_bytes += size
                 self.count += _messages_of(entry)
+        self.tested = before + len(entries)
         return True
 
     def _is_enough(self, entry: Sequence[int]) -> bool:
@@ -153,6 +162,28 @@ class _Filtering:
         limits = self._limits
         full = self.count + _messages_of(entry) > limits.messages or self.count >= limits.count
         return full or self._size_bytes + entry[1] > limits.size_bytes
+
+
+def _having(
+    needles: Sequence[bytes], begin: int, records: bytes, entries: Sequence[Sequence[int]]
+) -> Sequence[int]:
+    """Return the indexes of the entries whose records, in a range of the log, contain one of the needles."""
+    found: set[int] = set()
+    for needle in needles:
+        index, count = 0, len(entries)
+        at = records.find(needle)
+        while at >= 0:
+            while index < count and entries[index][0] + entries[index][1] - begin <= at:
+                index += 1
+            if index == count:
+                break
+            entry = entries[index]
+            position = entry[0] - begin
+            if position <= at:
+                found.add(index)
+                position += entry[1]
+            at = records.find(needle, position)
+    return sorted(found)
 
 
 def _messages_of(entry: Sequence[int]) -> int:

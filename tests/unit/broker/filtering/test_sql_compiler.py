@@ -15,8 +15,8 @@ from tests.support.golden import json_file
 
 Properties = dict[str, bytes]
 
-_VECTORS = json_file("hashes.json")["sql92"]
-_RANDOM = json_file("sql92.json")
+VECTORS = json_file("hashes.json")["sql92"]
+RANDOM = json_file("sql92.json")
 _LETTERS = {True: "T", False: "F", None: "N"}
 
 
@@ -36,15 +36,15 @@ def _of_map(condition: Condition) -> Test[Properties]:
     return compiler.compile(condition)
 
 
-def _raw(context: dict[str, str]) -> bytes:
+def raw_properties(context: dict[str, str]) -> bytes:
     return b"".join(name.encode() + b"\x01" + value.encode() + b"\x02" for name, value in context.items())
 
 
 def test_there_are_206_vectors() -> None:
-    assert len(_VECTORS["cases"]) == 206
+    assert len(VECTORS["cases"]) == 206
 
 
-@pytest.mark.parametrize("case", _VECTORS["cases"], ids=lambda case: repr(case["expression"]))
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["expression"]))
 def test_every_vector(case: dict[str, Any]) -> None:
     if not case["compiles"]:
         for lenient in (True, False):
@@ -54,15 +54,15 @@ def test_every_vector(case: dict[str, Any]) -> None:
     test = _of_map(parse(case["expression"], lenient=True))
     for row in case["results"]:
         expected = "E" if isinstance(row["result"], dict) else _LETTERS[row["result"]]
-        context = _VECTORS["contexts"][row["context"]]
+        context = VECTORS["contexts"][row["context"]]
         assert _result(test, _utf8(context)) == expected, context
         assert (expected == "T") is row["message_matches"]
 
 
 def test_a_thousand_random_expressions() -> None:
-    contexts = [_utf8(context) for context in _RANDOM["contexts"]]
+    contexts = [_utf8(context) for context in RANDOM["contexts"]]
     refused = 0
-    for expression, expected in _RANDOM["cases"]:
+    for expression, expected in RANDOM["cases"]:
         if expected is None:
             refused += 1
             with pytest.raises(SqlError):
@@ -70,15 +70,15 @@ def test_a_thousand_random_expressions() -> None:
         else:
             test = _of_map(parse(expression, lenient=True))
             assert "".join([_result(test, context) for context in contexts]) == expected, expression
-    assert (refused, len(_RANDOM["cases"])) == (300, 1000)
+    assert (refused, len(RANDOM["cases"])) == (300, 1000)
 
 
 def test_raw_properties_give_the_same_results() -> None:
     """An empty value, which a stored message cannot have, counts as missing."""
-    contexts = [*_VECTORS["contexts"], *_RANDOM["contexts"]]
+    contexts = [*VECTORS["contexts"], *RANDOM["contexts"]]
     maps = [{name: value for name, value in _utf8(context).items() if value} for context in contexts]
-    raws = [_raw(context) for context in contexts]
-    for expression in [case["expression"] for case in _VECTORS["cases"] if case["compiles"]]:
+    raws = [raw_properties(context) for context in contexts]
+    for expression in [case["expression"] for case in VECTORS["cases"] if case["compiles"]]:
         condition = parse(expression, lenient=True)
         of_raw, of_map = Compiler(property_finder).compile(condition), _of_map(condition)
         for raw, properties in zip(raws, maps, strict=True):
@@ -99,7 +99,7 @@ _HALF_READ = {
 }
 
 
-@pytest.mark.parametrize("case", _VECTORS["cases"], ids=lambda case: repr(case["expression"]))
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["expression"]))
 def test_partly_parsed_expressions_are_refused(case: dict[str, Any]) -> None:
     expression = case["expression"]
     if expression in _HALF_READ:

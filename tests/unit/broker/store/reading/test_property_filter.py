@@ -71,6 +71,46 @@ def test_messages_that_match_the_filter(tmp_path: Path) -> None:
     store.close()
 
 
+def _needles(*kinds: bytes) -> PropertyFilter:
+    """The same messages as `_wants` takes, found by needles."""
+    needles = tuple(b"kind\x01" + kind for kind in kinds)
+    wanted = {b"kind\x01%b\x02" % kind for kind in kinds}
+    return PropertyFilter(
+        "needles", lambda raw: any(each in raw for each in wanted), may_match=None, needles=needles
+    )
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(
+    kinds=st.lists(
+        st.sampled_from(["red", "redder", "blue", "green", "", "kind\x01red"]), min_size=1, max_size=40
+    ),
+    wanted=st.lists(st.sampled_from([b"red", b"blue", b"redder"]), min_size=1, max_size=3, unique=True),
+    gap_bytes=st.sampled_from([0, 100, 20_000]),
+    count=st.integers(1, 10),
+)
+def test_a_search_for_needles_finds_the_same_messages(
+    kinds: list[str], wanted: list[bytes], gap_bytes: int, count: int
+) -> None:
+    with TemporaryDirectory() as root:
+        store = opened(Path(root))
+        for kind in kinds:
+            _put(store, kind)
+            if gap_bytes:  # the record of another queue, which contains the needles, too
+                put(store, bytes(gap_bytes), "T", 1, properties=b"kind\x01red\x02kind\x01blue\x02")
+        by_needles = _needles(*wanted)
+        by_tests = PropertyFilter("tests", by_needles.matches)
+        for offset in range(len(kinds)):
+            found, expected = (_get(store, offset, each, count) for each in (by_needles, by_tests))
+            assert (found.status, found.body, found.count) == (expected.status, expected.body, expected.count)
+            # A read with needles ends at the first match beyond the limit, the other one at the next message.
+            assert expected.next_offset <= found.next_offset <= len(kinds)
+            later = _get(store, expected.next_offset, by_tests) if expected.next_offset < len(kinds) else None
+            if found.next_offset > expected.next_offset and later is not None and later.count:
+                assert _offsets(later)[0] >= found.next_offset
+        store.close()
+
+
 def test_tags_and_properties_together(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for tag in "AB":
