@@ -206,10 +206,12 @@ class Load:
     rounds: int
     warm_up: int
     reads: bool = False
+    flushed: bool = False  # answers wait until the messages are on disk (SYNC_FLUSH)
 
 
 LOADS: Final = {
     "send": Load("send", 1, 200, 60),
+    "flushed-send": Load("send", 1, 200, 60, flushed=True),
     "batch": Load("batch", _BATCH, 40, 20),
     "pull": Load("pull", _BATCH, 60, 30, reads=True),
     "offset": Load("offset", 1, 200, 60, reads=True),
@@ -293,6 +295,7 @@ async def broker(checkout: Path | None, load: Load) -> AsyncIterator[Broker]:
         "flushConsumerOffsetInterval": 3_600_000,  # nothing periodic is to be counted
         # Nor the entries of messages that were sent before.
         "messageIndexEnable": str(not load.reads).lower(),
+        "flushDiskType": "SYNC_FLUSH" if load.flushed else "ASYNC_FLUSH",
     }
     valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}"]
     command = [

@@ -22,6 +22,7 @@ from .directory_lock import DirectoryLock
 from .errors import StoreUnavailable
 from .flushing.flusher import Flusher, FlushPosition
 from .flushing.group_commit import CommitStatistics, Durability, DurabilityListener, GroupCommit
+from .flushing.stopping import stop_commits
 from .index.deferred_calls import CallSoon
 from .index.index_files import KeyQueryResult
 from .index.message_index import MessageIndex
@@ -221,7 +222,7 @@ class MessageStore(QueueReads):
             return
         self.flushes_each_message = False
         if self.commits is not None:
-            await self.commits.stop()
+            await stop_commits(self.commits)
         self.index.put_deferred()
         self._preallocator.close()
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import read_file
 
 log = logging.getLogger("rmq.broker.timers")
@@ -97,7 +98,7 @@ class TimerCheckpoint:
         values = self.values()
         ours = _OURS.pack(_MARK, values, self.read_ms, self.precision_ms, self.handed_over_ms)
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             if os.fstat(descriptor).st_size != _FILE_BYTES:
                 os.ftruncate(descriptor, _FILE_BYTES)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmq_remoting.daemon.atomic_file import sync_folder
+from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import read_at
 
 from ..store.api import StoreDamaged, file_name, list_files
@@ -123,7 +124,7 @@ class TimerLog:
         is_new = not path.exists()
         if is_new:
             self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             if os.fstat(descriptor).st_size < self.file_bytes:
                 os.ftruncate(descriptor, self.file_bytes)
@@ -170,7 +171,7 @@ class TimerLog:
             if len(self._readers) >= _MAX_OPEN_FILES:
                 self.close()
             path = self.folder / file_name(start)
-            descriptor = self._readers[start] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._readers[start] = open_file(path, os.O_RDONLY)
         return descriptor
 
     def close(self) -> None:
@@ -248,7 +249,7 @@ class TimerLog:
             if start >= end and start > self.begin:
                 path.unlink()
             elif start + self.file_bytes > end:
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                descriptor = open_file(path, os.O_RDWR)
                 try:
                     # The bytes behind the end become zero, so that no old entry is left there.
                     os.ftruncate(descriptor, max(0, end - start))

@@ -15,6 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import read_at
 
 from ..store.api import StoreDamaged
@@ -146,7 +147,7 @@ class TimerWheel:
     def load(self) -> bool:
         """Read the file; return whether there is one. Raises StoreDamaged, OSError; blocks."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(self._path, os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -185,7 +186,7 @@ class TimerWheel:
 
     def write(self, pages: Mapping[int, bytes]) -> None:
         """Write such pages and flush the file. Raises OSError; blocks."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if os.fstat(descriptor).st_size != WHEEL_BYTES:
                 os.ftruncate(descriptor, WHEEL_BYTES)

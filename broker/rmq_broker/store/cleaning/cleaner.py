@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from rmq_remoting.daemon.atomic_file import sync_folder
+from rmq_remoting.daemon.descriptor_reserve import open_file
 
 from ...clock import Clocks
 from ..settings import CleaningSettings
@@ -357,7 +358,7 @@ def _advance_min(queue: CleanableQueue, log_begin: int) -> int:
 def _unlink(path: Path) -> int | None:
     """Remove a file's name; return a descriptor that keeps the file, None if none existed. Raises OSError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:

@@ -22,7 +22,6 @@ from .log_flush import LogFlush
 
 log = logging.getLogger("rmq.store.flush")
 
-_CLOSE_SECONDS: Final = 10.0
 # The pause after a flush for which memory or descriptors were short.
 _RETRY_SECONDS: Final = 0.1
 
@@ -55,10 +54,28 @@ class CommitStatistics:
 
 
 class GroupCommit:
-    """Flushes on request, in a thread of its own, from `start` until `stop` or `close`.
+    """Flushes on request, in a thread of its own, from `start` until `begin_stop` or `close`.
 
     `request` and `when_flushed` belong to the event loop's thread.
     """
+
+    __slots__ = (
+        "_clock",
+        "_flush",
+        "_flushed_to",
+        "_flusher",
+        "_is_idle",
+        "_loop",
+        "_on_flushed",
+        "_requested",
+        "_timeout_ms",
+        "_timer",
+        "_waiting",
+        "is_running",
+        "statistics",
+    )
+
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(
         self,
@@ -81,18 +98,20 @@ class GroupCommit:
         self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
         self._requested = False
         self._flushed_to = 0  # as far as the event loop knows
-        self._wake = threading.Semaphore(0)
+        # Held by the thread while no flush is requested; a semaphore costs ten times as much.
+        self._is_idle = threading.Lock()
+        self._is_idle.acquire()
         self._timer: asyncio.TimerHandle | None = None
-        self._thread: threading.Thread | None = None
+        self._flusher: threading.Thread | None = None
         self.is_running = False
         self.statistics = CommitStatistics()
 
     def start(self) -> None:
         """Start the thread; in a running event loop, once."""
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="store-group-commit", daemon=True)
+        self._flusher = threading.Thread(target=self._run, name="store-group-commit", daemon=True)
         self.is_running = True
-        self._thread.start()
+        self._flusher.start()
 
     def request(self) -> bool:
         """Have all that is appended by the end of this loop iteration flushed; False: not running."""
@@ -120,19 +139,19 @@ class GroupCommit:
         """Number of listeners that wait for a flush now."""
         return len(self._waiting)
 
-    async def stop(self) -> None:
-        """Flush a last time, call all listeners, end the thread."""
+    def begin_stop(self) -> None:
+        """Flush a last time, and end the thread. Afterwards, `join` and `close` are to be called."""
         self.is_running = False
-        self._wake.release()
-        if self._thread is not None:
-            await self._loop.run_in_executor(None, self._thread.join, _CLOSE_SECONDS)
-            await asyncio.sleep(0)  # the results that the thread sent last
-        self.close()
+        self._wake()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended; blocks."""
+        if self._flusher is not None:
+            self._flusher.join(timeout_s)
 
     def close(self) -> None:
         """End without another flush; listeners that still wait get TIMED_OUT."""
-        self.is_running = False
-        self._wake.release()
+        self.begin_stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -142,7 +161,12 @@ class GroupCommit:
 
     def _start_flush(self) -> None:
         self._requested = False
-        self._wake.release()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the thread flush the log up to its present end; one flush serves all calls before it."""
+        if self._is_idle.locked():
+            self._is_idle.release()
 
     def _flushed(self, offset: int) -> None:
         self.statistics.flushes += 1
@@ -211,9 +235,7 @@ class GroupCommit:
 
     def _run(self) -> None:
         while True:
-            self._wake.acquire()
-            while self._wake.acquire(blocking=False):  # one flush for all requests made by now
-                pass
+            self._is_idle.acquire()
             is_last = not self.is_running
             try:
                 is_sent = self._send(self._flushed, self._flush())
@@ -221,8 +243,7 @@ class GroupCommit:
                 if is_shortage(error):
                     self._flush.postpone(error)
                     time.sleep(_RETRY_SECONDS)
-                    self._wake.release()
-                    is_sent = True
+                    is_sent = self._send(self._wake)
                 else:  # the flush has logged the error, and messages are refused from now on
                     is_sent = self._send(self._failed)
             if is_last or not is_sent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
@@ -20,10 +19,14 @@ _UNIQUE_KEY: Final = PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
 _KEYS: Final = PROPERTY_KEYS.encode()
 _LOOK_AT_CLOCK_EVERY: Final = 16
 
+# The budget of a slice while the event loop has other work, and the longest one if it has none.
+_SHORT_SLICE_S: Final = 0.001
+_LONG_SLICE_S: Final = 0.005
 # Between two slices while the event loop has other work; less if the log grows as fast as the catch-up reads.
 MAX_PAUSE_S: Final = 0.003
 _MIN_PAUSE_S: Final = 0.0002
-# If the event loop's thread was busy for no longer than that in a pause, it is idle: pauses get shorter.
+# If the event loop's thread was busy for no longer than that in a pause, it is idle: pauses get shorter, then
+# slices longer.
 _IDLE_S: Final = 0.000_15
 _SHORTER: Final = 0.8
 _LONGER: Final = 2.0
@@ -68,9 +71,10 @@ class IndexCatchUp:
         "_longest_pause_s",
         "_slices",
         "_timer",
-        "_warmed_to",
         "pause_s",
         "position",
+        "slice_s",
+        "warmed_to",
     )
 
     def __init__(self, log: LogRecords, enter: Enter, timer: Callable[[], float] = time.perf_counter) -> None:
@@ -83,8 +87,9 @@ class IndexCatchUp:
         """Continue at `position`; a message at `entered` is in the index already."""
         self.position = position  # messages before it are in the index
         self.pause_s = self._longest_pause_s = MAX_PAUSE_S
+        self.slice_s = _SHORT_SLICE_S
         self._entered = entered
-        self._warmed_to = position
+        self.warmed_to = position  # the log before it was read into memory
         self._slices = 0
         self._behind_before = 0
 
@@ -93,15 +98,13 @@ class IndexCatchUp:
         """Bytes of the log that are left to read."""
         return max(0, self._log.max_offset - self.position)
 
-    async def warm(self) -> None:
-        """Read the log of the next slices into memory."""
-        if self.position < self._warmed_to - _WARM_BYTES // 4:
-            return
-        start = max(self.position, self._warmed_to)
+    def next_to_warm(self) -> tuple[int, int] | None:
+        """Return offset and size of what to read into memory before the next slice, if anything."""
+        if self.position < self.warmed_to - _WARM_BYTES // 4:
+            return None
+        start = max(self.position, self.warmed_to)
         size = min(_WARM_BYTES, self._log.max_offset - start)
-        if size >= _WORTH_WARMING_BYTES:
-            await asyncio.get_running_loop().run_in_executor(None, self._log.warm, start, size)
-            self._warmed_to = start + size
+        return (start, size) if size >= _WORTH_WARMING_BYTES else None
 
     def run_slice(self, budget_s: float) -> bool:
         """Make entries for `budget_s` seconds; True if the end of the log was reached.
@@ -127,11 +130,15 @@ class IndexCatchUp:
         return True
 
     def paused(self, busy_s: float) -> None:
-        """Adapt the pauses: in the last one the event loop's thread was busy for `busy_s` seconds."""
-        if busy_s <= _IDLE_S:
+        """Adapt pauses and slices: in the last pause the loop's thread was busy for `busy_s` seconds."""
+        if busy_s > _IDLE_S:
+            self.pause_s = min(max(self.pause_s, _MIN_PAUSE_S) * _LONGER, self._longest_pause_s)
+            self.slice_s = _SHORT_SLICE_S
+        elif self.pause_s > _MIN_PAUSE_S:
             self.pause_s *= _SHORTER
         else:
-            self.pause_s = min(max(self.pause_s, _MIN_PAUSE_S) * _LONGER, self._longest_pause_s)
+            self.pause_s = 0.0
+            self.slice_s = min(self.slice_s * _LONGER, _LONG_SLICE_S)
 
     def _pace(self) -> None:
         self._slices += 1

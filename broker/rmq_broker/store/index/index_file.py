@@ -11,6 +11,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.descriptor_reserve import map_file, open_file
 from rmq_remoting.daemon.file_errors import naming_file
 
 from .index_reading import (
@@ -75,7 +76,7 @@ class IndexFile(IndexFileReader):
         """Create an empty, writable file. Raises OSError, and leaves no file then; blocks."""
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with path.open("wb") as stream:
+            with open(path, "wb", opener=open_file) as stream:
                 left = HEADER_BYTES + slot_count * SLOT_BYTES
                 # The slots are written and not only reserved, so that their pages are in memory.
                 while left > 0:
@@ -94,7 +95,7 @@ class IndexFile(IndexFileReader):
             return
         with naming_file(self.descriptor):
             os.posix_fallocate(self.descriptor, 0, self.entries_at)
-        self._map = mmap.mmap(self.descriptor, self.size)
+        self._map = map_file(self.descriptor, self.size)
         self._words = memoryview(self._map).cast("I")
         self.is_writable = True
         if not self.is_empty:

@@ -77,8 +77,8 @@ class IndexFiles:
                     may_be_flushed = file.is_flushed and file.end_timestamp_ms != flushed_ms
                 if drop_newer and not file.is_flushed:
                     reason = "not all of it may have been on the disk when the machine stopped"
-            except StoreDamaged as error:
-                reason = str(error)
+            except StoreDamaged as damage:
+                reason = str(damage)
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise

@@ -15,6 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import read_at
 
 from ..errors import StoreDamaged
@@ -60,7 +61,7 @@ class IndexFileReader:
         self.capacity = capacity
         self.size = index_file_bytes(slot_count, capacity)
         self.entries_at = HEADER_BYTES + slot_count * SLOT_BYTES
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.descriptor = open_file(path, os.O_RDWR)
         found = os.fstat(self.descriptor).st_size
         if found != self.size:
             raise StoreDamaged(f"{path} has {found} bytes instead of {self.size}")

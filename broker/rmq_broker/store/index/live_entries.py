@@ -72,6 +72,17 @@ class LiveEntries:
 
     # --- putting ---
 
+    def enter(
+        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
+    ) -> bool:
+        """Enter a message of the log now, while it is not live; False if no file can take it yet.
+
+        Raises OSError if the disk is full.
+        """
+        return self._files.put(
+            self._hasher.all_keys(topic, unique_key, keys), physical_offset, store_timestamp_ms
+        )
+
     def put(
         self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
     ) -> None:

@@ -28,7 +28,6 @@ from .state import IndexState, IndexStatistics
 
 log = logging.getLogger("rmq.store")
 
-_SLICE_S: Final = 0.001
 _RETRY_S: Final = 5.0
 _IDLE_S: Final = 10.0
 # Bounds how much of the log is examined again after a crash if messages have no keys.
@@ -81,7 +80,6 @@ class MessageIndex:
             settings.index_dir, settings.max_hash_slot_num, settings.max_index_num, clock
         )
         self._progress = IndexProgressFile(settings.store_path_root_dir / "rmq_index.json")
-        self._catch_up = IndexCatchUp(log_records, self._enter)
         self._wanted = asyncio.Event()
         self._hasher = KeyHasher()
         self.caches: tuple[BoundedCache[Any, Any], ...] = self._hasher.caches
@@ -92,6 +90,7 @@ class MessageIndex:
             on_stalled=self._fall_behind,
             on_file_used_up=self._wanted.set,
         )
+        self._catch_up = IndexCatchUp(log_records, self._live.enter)
         self.put = self._live.put
         self.put_batch = self._live.put_batch
         self._state = IndexState.CATCHING_UP if settings.message_index_enable else IndexState.OFF
@@ -174,8 +173,8 @@ class MessageIndex:
         try:
             await self._maintain_files()
             if self._state is IndexState.CATCHING_UP:
-                await self._catch_up.warm()
-                self._run_slice(_SLICE_S)
+                await self._warm()
+                self._run_slice(self._catch_up.slice_s)
             elif self.failure is not None:
                 self._recovered()
         except OSError as error:
@@ -210,6 +209,14 @@ class MessageIndex:
             await self._save_progress()
         elif self.end_offset - self._progress.complete_to >= _SAVE_EVERY_BYTES:
             await self._save_progress()
+
+    async def _warm(self) -> None:
+        """Read the log of the next slices into memory."""
+        cold = self._catch_up.next_to_warm()
+        if cold is not None:
+            offset, size = cold
+            await asyncio.get_running_loop().run_in_executor(None, self._log.warm, offset, size)
+            self._catch_up.warmed_to = offset + size
 
     async def _save_progress(self) -> None:
         self._note_progress()
@@ -328,14 +335,6 @@ class MessageIndex:
         if self._state is IndexState.LIVE:
             self._state = IndexState.CATCHING_UP
             self._live.stop()
-
-    def _enter(
-        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
-    ) -> bool:
-        """Enter a message; False if no file can take it yet. Raises OSError if the disk is full."""
-        return self._files.put(
-            self._hasher.all_keys(topic, unique_key, keys), physical_offset, store_timestamp_ms
-        )
 
     def put_deferred(self) -> None:
         """Make the entries that were put and are deferred."""

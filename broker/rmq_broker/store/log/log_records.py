@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from .commit_log import CommitLog
+from .mapped_file import MappedFile
 from .record import RecordSummary, parse_record
 from .record_walk import RecordWalk, next_record
 
@@ -33,30 +34,9 @@ class LogRecords:
         """The offset up to which messages have entries."""
         return self._entries_end()
 
-    def records_from(self, offset: int) -> Iterator[RecordSummary]:
-        """Iterate over the valid records from `offset` to `max_offset`, in order; damage is skipped."""
-        offset = max(offset, self._log.min_offset)
-        while (file := self._log.file_of(offset)) is not None:
-            position = offset - file.start
-            until = min(file.wrote, self.max_offset - file.start)
-            if position >= until:
-                if file.wrote < file.size or self.max_offset <= file.start + file.size:
-                    return
-                offset = file.start + file.size
-                continue
-            walk = RecordWalk(file.map, position, file.start, check_crc=False)
-            for record in walk:
-                if record.physical_offset >= self.max_offset:
-                    return
-                yield record
-                offset = record.physical_offset + record.size
-            if walk.is_full:
-                offset = file.start + file.size
-            elif file.start + walk.position < self.max_offset:
-                found = next_record(file.map, walk.position + 1, file.start, until)
-                offset = file.start + (file.size if found is None else found)
-            else:
-                return
+    def records_from(self, offset: int) -> RecordsFrom:
+        """Iterate over the valid records from `offset` to the present `max_offset`; damage is skipped."""
+        return RecordsFrom(self._log, max(offset, self._log.min_offset), self.max_offset)
 
     def raw_record(self, offset: int) -> bytes | None:
         """Return the bytes of the record that begins at `offset`; None if there is no valid one.
@@ -76,3 +56,56 @@ class LogRecords:
             if not file.is_open or not file.read(offset - file.start, part):
                 return
             offset += part
+
+
+class RecordsFrom:
+    """Iterates over the valid records of a log between two offsets, in order; damage is skipped."""
+
+    __slots__ = ("_end", "_file", "_log", "_offset", "_walk")
+
+    def __init__(self, commit_log: CommitLog, offset: int, end: int) -> None:
+        """A record should begin at `offset`, and one should end at `end`."""
+        self._log = commit_log
+        self._offset = offset  # where the next walk begins
+        self._end = end
+        self._file: MappedFile | None = None
+        self._walk: RecordWalk | None = None
+
+    def __iter__(self) -> RecordsFrom:
+        return self
+
+    def __next__(self) -> RecordSummary:
+        while True:
+            walk = self._walk
+            if walk is None:
+                walk = self._walk = self._begin_walk()
+                if walk is None:
+                    raise StopIteration
+            record = walk.next_record()
+            if record is not None:
+                return record
+            self._end_walk(walk)
+
+    def _begin_walk(self) -> RecordWalk | None:
+        """Begin at `_offset`; None at the end."""
+        if self._offset >= self._end:
+            return None
+        file = self._file = self._log.file_of(self._offset)
+        if file is None:
+            return None
+        limit = min(file.size, self._end - file.start)
+        return RecordWalk(file.map, self._offset - file.start, file.start, check_crc=False, limit=limit)
+
+    def _end_walk(self, walk: RecordWalk) -> None:
+        """Go on in the next file, or behind damage in this one."""
+        self._walk = None
+        file = self._file
+        if file is None:
+            return
+        self._offset = file.start + walk.position
+        if walk.is_full:
+            self._offset = file.start + file.size
+        elif self._offset < self._end:
+            until = min(file.size, self._end - file.start)
+            found = next_record(file.map, walk.position + 1, file.start, until)
+            self._offset = file.start + (file.size if found is None else found)

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Final
 
 from rmq_remoting.daemon.atomic_file import sync_folder
+from rmq_remoting.daemon.descriptor_reserve import map_file, open_file
 from rmq_remoting.daemon.file_errors import name_file, naming_file, read_at
 
 from ..errors import StoreDamaged
@@ -65,12 +66,12 @@ class MappedFile:
         self.reserved = 0
         self.preallocate_at = 0  # an append beyond this position requests preallocation
         self._reserving = Lock()
-        self._descriptor = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             found = os.fstat(descriptor).st_size
             if found < size:
                 os.ftruncate(descriptor, size)
-            self.map = mmap.mmap(descriptor, size)
+            self.map = map_file(descriptor, size)
         except BaseException:
             # Once: `__del__` must not close the file or connection that gets the number meanwhile.
             self._close_descriptor()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import socket
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from mmap import mmap
 from struct import Struct
 from struct import error as StructError
-from typing import Final
+from typing import Final, cast
 
 from rmq_remoting.sys_flags import MessageSysFlag
 
@@ -179,6 +180,26 @@ class RecordSummary:
     store_timestamp_ms: int
     properties: bytes
 
+    def __init__(
+        self,
+        physical_offset: int,
+        size: int,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        sys_flag: int,
+        store_timestamp_ms: int,
+        properties: bytes,
+    ) -> None:
+        self.physical_offset = physical_offset
+        self.size = size
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.sys_flag = sys_flag
+        self.store_timestamp_ms = store_timestamp_ms
+        self.properties = properties
+
 
 _unpack_int32: Final = Struct(">i").unpack_from
 _unpack_int64: Final = Struct(">q").unpack_from
@@ -218,7 +239,10 @@ def properties_of(data: bytes, position: int, size: int) -> bytes:
 _SUMMARY_HEADS: Final = tuple(
     Struct(f">iiii4xqqi{8 + born}xq{store + 12}xi") for store in (8, 20) for born in (8, 20)
 )
-_SUMMARY_UNPACKERS: Final = tuple((head.unpack_from, head.size) for head in _SUMMARY_HEADS)
+_Head = tuple[int, int, int, int, int, int, int, int, int]
+_SUMMARY_UNPACKERS: Final[list[tuple[Callable[[mmap | bytes, int], _Head], int]]] = [
+    (cast(Callable[[mmap | bytes, int], _Head], head.unpack_from), head.size) for head in _SUMMARY_HEADS
+]
 _LOW_BYTE_OF_SYS_FLAG_AT: Final = 39
 _HOSTS_SHIFT: Final = 4  # of the two bits in the sys flag
 # Lengths of topic and properties, and the two texts.
@@ -248,9 +272,8 @@ def parse_record(
     body_at = position + head_bytes
     if body_at > limit:
         return None
-    size, magic, crc, queue_id, queue_offset, physical_offset, sys_flag, store_ms, body_length = unpack_head(
-        data, position
-    )
+    head = unpack_head(data, position)
+    size, magic, crc, queue_id, queue_offset, physical_offset, sys_flag, store_ms, body_length = head
     if physical_offset != file_start + position:
         return None
     if magic == MAGIC_V1:
@@ -266,27 +289,32 @@ def parse_record(
         return None
     if check_crc and body_length and _crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
         return None
-    rest = data[body_end:stop]  # topic length, topic, properties length, properties
-    topic_end = 1 + rest[0] if topic_at == 1 else 2 + int.from_bytes(rest[:2], "big")
+    rest: bytes = data[body_end:stop]  # topic length, topic, properties length, properties
+    length = len(rest)
+    if length < topic_at:
+        return None
+    topic_end = 1 + rest[0] if topic_at == 1 else 2 + (rest[0] << 8 | rest[1])
     properties_at = topic_end + 2
-    if properties_at + int.from_bytes(rest[topic_end:properties_at], "big") != len(rest):
+    if properties_at > length:
+        return None
+    if properties_at + (rest[topic_end] << 8 | rest[topic_end + 1]) != length:
         return None
     topic = _topic(rest[topic_at:topic_end])
     if topic is None:
         return None
     properties = rest[properties_at:]
-    has_crc = check_crc and properties.startswith(_CRC_NAME, -CRC_PROPERTY_BYTES)
-    if has_crc and not _is_crc_right(data, position, stop, properties):
+    if check_crc and not _is_crc_right(data, position, stop, properties):
         return None
     return RecordSummary(physical_offset, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties)
 
 
 def _is_crc_right(data: mmap | bytes, position: int, stop: int, properties: bytes) -> bool:
-    """Whether the CRC of the record from `position` to `stop` is right, which ends its properties."""
-    if len(properties) < CRC_PROPERTY_BYTES:  # too short to hold a CRC: its name begins a longer property
+    """Whether a record from `position` to `stop` has the CRC that ends its properties, if one does."""
+    name_at = len(properties) - CRC_PROPERTY_BYTES
+    if name_at < 0 or properties[name_at] != _CRC_NAME[0] or not properties.startswith(_CRC_NAME, name_at):
         return True
     crc_at = stop - CRC_PROPERTY_BYTES
-    return properties[-CRC_PROPERTY_BYTES:] == crc_property(data[position:crc_at])
+    return properties[name_at:] == crc_property(data[position:crc_at])
 
 
 @lru_cache(maxsize=4096)

@@ -20,6 +20,8 @@ class RecordWalk:
     that closes a full file follows; otherwise there is no valid record.
     """
 
+    __slots__ = ("_check_crc", "_data", "_file_start", "_limit", "is_full", "position")
+
     def __init__(
         self,
         data: mmap,
@@ -40,16 +42,23 @@ class RecordWalk:
         return self
 
     def __next__(self) -> RecordSummary:
+        record = self.next_record()
+        if record is None:
+            raise StopIteration
+        return record
+
+    def next_record(self) -> RecordSummary | None:
+        """Return the next record, or None: the walk is over."""
         position = self.position
         if position + BLANK_BYTES > self._limit:
-            raise StopIteration
+            return None
         record = parse_record(
             self._data, position, self._file_start, check_crc=self._check_crc, limit=self._limit
         )
         if record is None:
             size, magic = _unpack_blank(self._data, position)
             self.is_full = magic == MAGIC_BLANK and size == len(self._data) - position
-            raise StopIteration
+            return None
         self.position = position + record.size
         return record
 

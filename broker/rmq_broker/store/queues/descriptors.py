@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import is_shortage, name_file, naming_file, read_at
 
 DEFAULT_DESCRIPTORS: Final = 1000
@@ -28,7 +29,7 @@ class OpenFile:
 
     def __init__(self, path: Path | str, flags: int = os.O_RDONLY) -> None:
         self._number = -1
-        self._number = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._number = open_file(path, flags)
 
     @property
     def size_bytes(self) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import read_file
 
 log = logging.getLogger("rmq.store")
@@ -62,7 +63,7 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_offset,
         )
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             if os.fstat(descriptor).st_size != _FILE_BYTES:
                 os.ftruncate(descriptor, _FILE_BYTES)

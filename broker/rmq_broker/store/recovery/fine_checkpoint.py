@@ -14,6 +14,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import read_file
 
 log = logging.getLogger("rmq.store")
@@ -58,7 +59,7 @@ class FineCheckpoint:
         if they were not.
         """
         content = _CONTENT.pack(_MAGIC, self.written, self.flushed)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             os.pwrite(descriptor, content + _CRC.pack(zlib.crc32(content)), 0)
             if durable:

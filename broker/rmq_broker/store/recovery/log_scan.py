@@ -7,7 +7,6 @@ certainly written does not end the log: it is logged and skipped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Final
 
 from ..log.commit_log import CommitLog
@@ -21,7 +20,7 @@ log = logging.getLogger("rmq.store.recovery")
 
 # The smallest part of a file that a disk writes as a whole.
 _SECTOR_BYTES: Final = 512
-_READ_BYTES: Final = 1024 * 1024
+_READ_BYTES: int = 1024 * 1024  # not `Final`: tests use less
 # More than the fixed part of a record, whose fields tell whether it is one.
 _HEAD_BYTES: Final = 256
 
@@ -66,58 +65,98 @@ class _ReadAhead:
 class LogScan:
     """Iterates over the valid records once; afterwards `log_end` is the offset behind the last of them."""
 
+    __slots__ = (
+        "_ahead",
+        "_check_crc",
+        "_file",
+        "_files",
+        "_may_be_torn",
+        "_position",
+        "_start",
+        "_walk",
+        "last_timestamp_ms",
+        "log_end",
+        "records_read",
+    )
+
     def __init__(self, commit_log: CommitLog, start: StartPoint, stop: StopKind, *, check_crc: bool) -> None:
-        self._log = commit_log
+        self._files = list(reversed(commit_log.files))  # to read; the next one is the last
         self._start = start
-        self._stop = stop
+        # A disk writes a page in sectors, of which any may be missing after a crash of the machine. After a
+        # crash of the process every record with a beginning is complete, as its beginning is written last.
+        self._may_be_torn = stop is StopKind.MACHINE_CRASHED
         self._check_crc = check_crc
+        self._file: MappedFile | None = None  # being read, from `_position` on
+        self._position = 0
+        self._ahead: _ReadAhead | None = None
+        self._walk: RecordWalk | None = None
         self.log_end = start.begin
         self.records_read = 0
         self.last_timestamp_ms = 0
 
-    def __iter__(self) -> Iterator[RecordSummary]:
-        for file in self._log.files:
-            begin = max(0, self._start.begin - file.start)
-            position: int | None = begin
-            ahead = _ReadAhead(file, begin)
-            while position is not None and position < file.size:
-                ahead.read_record(position)
-                walk = RecordWalk(
-                    file.map,
-                    position,
-                    file.start,
-                    check_crc=self._check_crc,
-                    limit=ahead.read_up_to,
-                )
-                for record in walk:
-                    if b"\0" in record.properties and self._is_torn(file, record):
-                        walk.position = record.physical_offset - file.start
-                        break
+    def __iter__(self) -> LogScan:
+        return self
+
+    def __next__(self) -> RecordSummary:
+        """Return the next record. Raises OSError if the disk cannot read it; blocks."""
+        while True:
+            walk = self._walk
+            if walk is None:
+                walk = self._begin_walk()
+                if walk is None:
+                    raise StopIteration
+            record = walk.next_record()
+            if record is not None:
+                if not self._may_be_torn or not self._is_torn(record):
                     self.records_read += 1
                     self.last_timestamp_ms = record.store_timestamp_ms
-                    yield record
-                self.log_end = file.start + walk.position
-                if walk.is_full:
-                    self.log_end = file.start + file.size
-                    break
-                if ahead.read_record(walk.position):
-                    position = walk.position  # the walk ended where the part ends that had been read
-                    continue
-                if self.log_end >= self._start.certain_end:
-                    return
-                ahead.read_to(file.size)
-                position = self._behind_damage(file, walk.position)
+                    return record
+                walk.position -= record.size
+            self._end_walk(walk)
 
-    def _is_torn(self, file: MappedFile, record: RecordSummary) -> bool:
-        """Return whether a record that looks valid lacks a part of its properties, which no checksum covers.
+    def _begin_walk(self) -> RecordWalk | None:
+        """Walk on in the present file or the next; None: the log ends here."""
+        while (file := self._file) is None or self._position >= file.size:
+            if not self._files:
+                return None
+            self._file = file = self._files.pop()
+            self._position = max(0, self._start.begin - file.start)
+            self._ahead = _ReadAhead(file, self._position)
+        ahead = self._ahead
+        assert ahead is not None
+        ahead.read_record(self._position)
+        self._walk = walk = RecordWalk(
+            file.map, self._position, file.start, check_crc=self._check_crc, limit=ahead.read_up_to
+        )
+        return walk
 
-        After a crash of the machine any sector may be missing, that is, zero: a disk writes a page in
-        sectors. After a crash of the process there is no such record, because a record's beginning is
-        written last.
-        """
-        end = record.physical_offset + record.size - file.start
-        if file.start + end <= self._start.certain_end or self._stop is not StopKind.MACHINE_CRASHED:
+    def _end_walk(self, walk: RecordWalk) -> None:
+        """Find out where the log goes on behind the last record of a walk."""
+        self._walk = None
+        file, ahead = self._file, self._ahead
+        assert file is not None and ahead is not None
+        self.log_end = file.start + walk.position
+        if walk.is_full:
+            self.log_end = file.start + file.size
+            self._position = file.size
+        elif ahead.read_record(walk.position):
+            self._position = walk.position  # the walk ended where the part ends that had been read
+        elif self.log_end >= self._start.certain_end:
+            self._position = file.size
+            self._files.clear()
+        else:
+            ahead.read_to(file.size)
+            found = self._behind_damage(file, walk.position)
+            self._position = file.size if found is None else found
+
+    def _is_torn(self, record: RecordSummary) -> bool:
+        """Whether a record that looks valid lacks a sector of its properties, which no checksum covers."""
+        log_end = record.physical_offset + record.size
+        if log_end <= self._start.certain_end or b"\0" not in record.properties:
             return False
+        file = self._file
+        assert file is not None
+        end = log_end - file.start
         begin = end - len(record.properties)
         # A sector that the properties share with the bytes before them was written.
         first = -(-begin // _SECTOR_BYTES) * _SECTOR_BYTES

@@ -12,6 +12,7 @@ import pytest
 
 from rmq_broker.store.flushing.group_commit import CommitStatistics, Durability, GroupCommit
 from rmq_broker.store.flushing.log_flush import LogFlush
+from rmq_broker.store.flushing.stopping import stop_commits
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.write_health import WriteHealth
 from tests.support.waiting import loop_passes, until
@@ -73,8 +74,7 @@ async def new_parts() -> AsyncIterator[Parts]:
     finally:
         parts.log.gate.set()
         parts.commits.close()
-        assert parts.commits._thread is not None
-        parts.commits._thread.join(10)
+        parts.commits.join(10)
 
 
 async def test_appends_of_one_loop_iteration_share_a_flush() -> None:
@@ -187,13 +187,12 @@ async def test_a_stop_flushes_a_last_time() -> None:
         first = parts.append()
         await until(lambda: parts.log.waiting)
         second = parts.append()
-        stopping = asyncio.create_task(parts.commits.stop())
+        stopping = asyncio.create_task(stop_commits(parts.commits))
         await loop_passes()
         parts.log.gate.set()
         await stopping
         assert [first.result(), second.result()] == [Durability.FLUSHED, Durability.FLUSHED]
-        assert parts.commits._thread is not None
-        assert not parts.commits._thread.is_alive()
+        assert "store-group-commit" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_close_ends_all_waits() -> None:

@@ -150,30 +150,33 @@ def test_pauses_get_shorter_if_the_log_grows_as_fast() -> None:
     assert catch_up.pause_s == MAX_PAUSE_S
 
 
-async def test_the_log_is_read_into_memory_in_advance() -> None:
+def test_the_log_is_read_into_memory_in_advance() -> None:
     log = FakeLog()
     log.max_offset = 10 << 20
     catch_up = IndexCatchUp(log, Entered())
-    await catch_up.warm()
-    await catch_up.warm()
-    assert log.warmed == [(0, 4 << 20)]
+    assert catch_up.next_to_warm() == (0, 4 << 20)
+    assert catch_up.next_to_warm() == (0, 4 << 20)  # reading it failed
+    catch_up.warmed_to = 4 << 20
+    assert catch_up.next_to_warm() is None
     catch_up.position = (3 << 20) + 1
-    await catch_up.warm()
-    assert log.warmed[1:] == [(4 << 20, 4 << 20)]
+    assert catch_up.next_to_warm() == (4 << 20, 4 << 20)
+    catch_up.warmed_to = 8 << 20
     catch_up.position = 9 << 20
-    await catch_up.warm()
-    assert log.warmed[2:] == [(9 << 20, 1 << 20)]
+    assert catch_up.next_to_warm() == (9 << 20, 1 << 20)
+    catch_up.warmed_to = 10 << 20
     log.max_offset += 1000  # just appended: it is in memory
     catch_up.position = 10 << 20
-    await catch_up.warm()
-    assert len(log.warmed) == 3
+    assert catch_up.next_to_warm() is None
 
 
-def test_pauses_depend_on_how_busy_the_loop_is() -> None:
+def test_pauses_and_slices_depend_on_how_busy_the_loop_is() -> None:
     catch_up = IndexCatchUp(FakeLog(), Entered())
+    assert catch_up.slice_s == 0.001
     for _ in range(100):
         catch_up.paused(busy_s=0.000_05)
-    assert catch_up.pause_s < 0.000_001
+    assert (catch_up.pause_s, catch_up.slice_s) == (0, 0.005)
+    catch_up.paused(busy_s=0.002)
+    assert catch_up.slice_s == 0.001
     for _ in range(10):
         catch_up.paused(busy_s=0.002)
     assert catch_up.pause_s == MAX_PAUSE_S

@@ -296,6 +296,7 @@ def test_the_checkpoint_counts_full_files_only(tmp_path: Path) -> None:
     assert files.flushed_timestamp_ms == 0
 
 
+@pytest.mark.interpreted
 def test_a_failed_flush_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = new_files(tmp_path)
     for number in range(50):

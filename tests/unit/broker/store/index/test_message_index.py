@@ -199,6 +199,7 @@ def test_the_removal_of_files_is_flushed_before_the_progress_file(tmp_path: Path
     assert indexed.files() == [] and flushed[:2] == ["index", "rmq_index.json.tmp"]
 
 
+@pytest.mark.interpreted
 def test_a_kill_within_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each single entry."""
     indexed = Indexed(tmp_path / "0").open()
@@ -418,6 +419,7 @@ def test_a_progress_file_that_cannot_be_written_is_removed(
     indexed.check()
 
 
+@pytest.mark.interpreted
 def test_a_flush_that_fails_in_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 50)
@@ -486,6 +488,7 @@ async def test_the_index_recovers_when_there_is_space_again(
     indexed.check()
 
 
+@pytest.mark.interpreted
 async def test_a_full_file_whose_flush_failed_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,6 +511,7 @@ async def test_a_full_file_whose_flush_failed_is_rebuilt(
     indexed.check()
 
 
+@pytest.mark.interpreted
 async def test_a_failed_flush_of_a_file_that_cannot_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
