@@ -8,6 +8,7 @@ python -m benchmarks.instructions                    all loads, both serializati
 python -m benchmarks.instructions --only send        one load; may be repeated
 python -m benchmarks.instructions --against ../old   compare with another checkout
 python -m benchmarks.instructions --functions 15     also the C functions with the most instructions
+python -m benchmarks.instructions --python A --python B   only these interpreters, with our code installed
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import argparse
 import asyncio
 import json
 import shutil
+import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,8 +49,14 @@ INSTRUCTION_MARKS: Final = (
     "<!-- table of instructions: written by `make bench-instructions` -->",
     "<!-- end of the table of instructions -->",
 )
+PYTHON_MARKS: Final = (
+    "<!-- table of Python versions: written by `python -m benchmarks.instructions --python ...` -->",
+    "<!-- end of the table of Python versions -->",
+)
 _SERIALIZATIONS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
 _CONNECTIONS: Final = 16
+# The median of windows: how many requests the loop reads at once depends on the scheduling.
+_WINDOWS: Final = 5
 _QUEUES: Final = 8
 _BODY: Final = bytes(range(128))
 _BATCH: Final = 32
@@ -199,7 +207,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests of one kind: `rounds` on every connection are counted, after `warm_up` rounds."""
+    """Requests of one kind: `rounds` on every connection are counted, in windows, after `warm_up` rounds."""
 
     request: str  # name of the method of Requests
     messages: int  # that one request sends or gets
@@ -215,11 +223,44 @@ LOADS: Final = {
     "batch": Load("batch", _BATCH, 40, 20),
     "pull": Load("pull", _BATCH, 60, 30, reads=True),
     "offset": Load("offset", 1, 200, 60, reads=True),
-    "pop": Load("pop", _BATCH, 12, 6, reads=True),
+    "pop": Load("pop", _BATCH, 15, 6, reads=True),
     "ack": Load("ack", 1, 100, 30, reads=True),
     "half": Load("half", 1, 200, 60),
     "end": Load("end", 1, 200, 60),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: an interpreter, and the environment in which it finds our code."""
+
+    python: Path
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of_checkout(cls, checkout: Path | None) -> Subject:
+        """This interpreter, with the code of a checkout or of an installed wheel; None: of this program."""
+        return cls(Path(sys.executable), environment_of(checkout))
+
+    @classmethod
+    def installed(cls, python: Path) -> Subject:
+        """An interpreter with our code among its packages."""
+        environment = environment_of(None)
+        environment.pop("PYTHONPATH", None)
+        return cls(python, environment)
+
+    @property
+    def rmq_broker(self) -> str:
+        """The path of the broker's command."""
+        return str(self.python.parent / "rmq-broker")
+
+    @property
+    def build(self) -> str:
+        """The interpreter's version, and whether our code is compiled: `3.12.1, compiled`."""
+        command = [self.rmq_broker, "--version"]
+        told = subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True)
+        form, interpreter = told.stdout.partition("(")[2].rstrip(")\n").split(", ")
+        return f"{interpreter.removeprefix('CPython ')}, {form}"
 
 
 class Broker:
@@ -259,10 +300,14 @@ class Broker:
         for line in frames:
             await asyncio.gather(*(self.ask(frame, number) for number, frame in enumerate(line)))
 
-    async def instructions(self, requests: Requests, load: Load) -> int:
-        """Count the instructions of a load."""
+    async def instructions(self, requests: Requests, load: Load) -> float:
+        """Return the instructions per request of a load: the median of its windows."""
+        counts = [await self._window(requests, load) for _ in range(_WINDOWS)]
+        return statistics.median(counts) / (load.rounds // _WINDOWS * _CONNECTIONS)
+
+    async def _window(self, requests: Requests, load: Load) -> int:
         self._control("-i", "on")
-        await self.run(requests, load.request, load.rounds)
+        await self.run(requests, load.request, load.rounds // _WINDOWS)
         self._control("-i", "off")
         self._control("--dump")
         dump = self.dump(next(self._dumps))
@@ -281,8 +326,8 @@ class Broker:
 
 
 @asynccontextmanager
-async def broker(checkout: Path | None, load: Load) -> AsyncIterator[Broker]:
-    """Run a broker with the code of a checkout, or of this one, under callgrind."""
+async def broker(subject: Subject, load: Load) -> AsyncIterator[Broker]:
+    """Run a broker under callgrind."""
     home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
     counts = home / "counts"
     port = free_broker_port()
@@ -298,15 +343,10 @@ async def broker(checkout: Path | None, load: Load) -> AsyncIterator[Broker]:
         "flushDiskType": "SYNC_FLUSH" if load.flushed else "ASYNC_FLUSH",
     }
     valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}"]
-    command = [
-        sys.executable,
-        str(Path(sys.executable).parent / "rmq-broker"),
-        "--store",
-        str(home / "store"),
-    ]
+    command = [str(subject.python), subject.rmq_broker, "--store", str(home / "store")]
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     # The order of sets and dictionaries of strings would vary the counts.
-    environment = {**environment_of(checkout), "PYTHONHASHSEED": "0"}
+    environment = {**subject.environment, "PYTHONHASHSEED": "0"}
     process = ServerProcess(
         [*valgrind, *command, *options], log_path=home / "broker.log", environment=environment
     )
@@ -336,14 +376,14 @@ class Counted:
 
 
 async def measure(
-    checkout: Path | None, names: Sequence[str], serializations: Sequence[str], functions: int
+    subject: Subject, names: Sequence[str], serializations: Sequence[str], functions: int
 ) -> list[Counted]:
     """Run loads, each with a broker of its own."""
     results = []
     for name in names:
         for serialization in serializations:
             load = LOADS[name]
-            async with broker(checkout, load) as running:
+            async with broker(subject, load) as running:
                 requests = Requests(serialization)
                 await running.ask(requests.create_topic())
                 if load.reads:
@@ -359,9 +399,8 @@ async def measure(
                     for each in range((load.warm_up + load.rounds) * _CONNECTIONS):
                         requests.take_half(await running.ask(requests.half(each % _QUEUES)))
                 await running.run(requests, load.request, load.warm_up)
-                total = await running.instructions(requests, load)
+                per_request = await running.instructions(requests, load)
                 top = list(_functions(running.dump(1), functions)) if functions else []
-            per_request = total / (load.rounds * _CONNECTIONS)
             print(f"{name}, {_SERIALIZATIONS[serialization]}: {per_request:,.0f} instructions", flush=True)
             print("".join(f"  {line}\n" for line in top), end="", flush=True)
             results.append(Counted(name, serialization, per_request, top))
@@ -384,6 +423,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=LOADS, help="a load; may be repeated")
     parser.add_argument("--serialization", choices=_SERIALIZATIONS, help="only this serialization")
     parser.add_argument("--against", type=Path, help="compare with another checkout, or an installed wheel")
+    parser.add_argument("--python", type=Path, action="append", help="an interpreter; may be repeated")
     parser.add_argument("--peer-name", default="before", help="heading of the other checkout's column")
     parser.add_argument("--functions", type=int, default=0, help="C functions to print")
     parser.add_argument("--write", type=Path, help="file for the table")
@@ -392,17 +432,38 @@ def main() -> None:
         sys.exit("valgrind is needed (Debian: apt-get install valgrind)")
     names = chosen.only or list(LOADS)
     serializations = [chosen.serialization] if chosen.serialization else list(_SERIALIZATIONS)
-    ours = asyncio.run(measure(None, names, serializations, chosen.functions))
-    peer = (
-        asyncio.run(measure(chosen.against, names, serializations, chosen.functions))
-        if chosen.against
-        else []
-    )
-    table = _table(ours, peer, chosen.peer_name)
+
+    def counted(subject: Subject) -> list[Counted]:
+        return asyncio.run(measure(subject, names, serializations, chosen.functions))
+
+    marks, conditions = INSTRUCTION_MARKS, f"Counted on {datetime.now(UTC):%Y-%m-%d} at commit {commit()}"
+    if chosen.python:
+        subjects = [Subject.installed(python) for python in chosen.python]
+        marks, conditions = PYTHON_MARKS, f"{conditions}."
+        table = _table_of_pythons({subject.build: counted(subject) for subject in subjects})
+    else:
+        ours = counted(Subject.of_checkout(None))
+        peer = counted(Subject.of_checkout(chosen.against)) if chosen.against else []
+        conditions = f"{conditions}: {python_build()}."
+        table = _table(ours, peer, chosen.peer_name)
     print(f"\n{table}")
     if chosen.write is not None:
-        conditions = f"Counted on {datetime.now(UTC):%Y-%m-%d} at commit {commit()}: {python_build()}."
-        write_between(chosen.write, INSTRUCTION_MARKS, f"{conditions}\n\n{table}")
+        write_between(chosen.write, marks, f"{conditions}\n\n{table}")
+
+
+def _table_of_pythons(counted: Mapping[str, Sequence[Counted]]) -> str:
+    """Return the counts by build in Markdown; ratios are to the first build."""
+    first, *others = counted.values()
+    names = list(counted)
+    heads = ["request", "headers", names[0], *(f"{name} | ratio" for name in names[1:])]
+    lines = [f"| {' | '.join(heads)} |", "|---" * (3 + 2 * len(others)) + "|"]
+    for number, result in enumerate(first):
+        line = f"| {result.load} | {_SERIALIZATIONS[result.serialization]} | {result.per_request:,.0f} |"
+        for other in others:
+            per_request = other[number].per_request
+            line += f" {per_request:,.0f} | {per_request / result.per_request:.3f} |"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _table(ours: Sequence[Counted], peer: Sequence[Counted], peer_name: str) -> str:

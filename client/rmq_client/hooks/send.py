@@ -95,7 +95,11 @@ class SendHooks:
     ) -> None:
         """Call `after` of all hooks."""
         context.result, context.error = result, error
-        self._tell(lambda hook: hook.after(context), "a send")
+        for hook in self._hooks:
+            try:
+                hook.after(context)
+            except Exception:
+                _log_failure(hook, "a send")
 
     def end_all(
         self,
@@ -120,7 +124,11 @@ class SendHooks:
             try:
                 tell(hook)
             except Exception:
-                log.exception("send hook failed hook=%s after=%s", hook, about)
+                _log_failure(hook, about)
+
+
+def _log_failure(hook: SendHook, about: str) -> None:
+    log.exception("send hook failed hook=%s after=%s", hook, about)
 
 
 def with_hook_properties(context: SendContext) -> Message:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -115,18 +115,21 @@ class TraceDispatcher:
 
     async def _send_all(self) -> None:
         while self._spans:
-            batches = [batch for _ in range(_PARALLEL_SENDS) if (batch := list(self._next_batch()))]
+            batches = [batch for _ in range(_PARALLEL_SENDS) if (batch := self._next_batch())]
             await asyncio.gather(*map(self._send_batch, batches))
 
-    def _next_batch(self) -> Iterator[tuple[str, Span]]:
+    def _next_batch(self) -> list[tuple[str, Span]]:
         spans, body, keys = self._spans, 0, 0
+        batch: list[tuple[str, Span]] = []
         for _ in range(min(self._tracing.batch_size, len(spans))):
-            line = spans[0].line()
+            span = spans[0]
+            line = span.line()
             body += len(line)
-            keys += len(spans[0].msg_id) + len(spans[0].keys or "") + 2
-            if body > len(line) and (body > _MAX_BODY_CHARACTERS or keys > _MAX_KEY_CHARACTERS):
-                return
-            yield line, spans.popleft()
+            keys += len(span.msg_id) + len(span.keys or "") + 2
+            if batch and (body > _MAX_BODY_CHARACTERS or keys > _MAX_KEY_CHARACTERS):
+                break
+            batch.append((line, spans.popleft()))
+        return batch
 
     async def _send_batch(self, batch: list[tuple[str, Span]]) -> None:
         try:
@@ -142,10 +145,10 @@ class TraceDispatcher:
 
     def _message(self, batch: list[tuple[str, Span]]) -> Message:
         # Traces are looked up by these keys: the ids of the messages, and the messages' own keys.
-        keys = {key for _, span in batch for key in f"{span.msg_id} {span.keys or ''}".split()}
+        words = " ".join([f"{span.msg_id} {span.keys}" if span.keys else span.msg_id for _, span in batch])
         # As Java encodes text: characters that are no Unicode become question marks.
         body = "".join(line for line, _ in batch).encode(errors="replace")
-        return Message(self._tracing.topic, body, keys=sorted(keys))
+        return Message(self._tracing.topic, body, keys=list(dict.fromkeys(words.split())))
 
     def _drop_waiting(self, reason: str) -> None:
         self._drop(len(self._spans), reason)
