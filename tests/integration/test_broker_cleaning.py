@@ -78,6 +78,8 @@ class Topic:
     async def consume(self, client: RawClient) -> None:
         """Let the slow consumer go on by one message, or to where it is told to go on."""
         answer = await client.ask(pull(self.name, offset=self.position, count=1))
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return  # the queue's file went while it was read; the next pull is told to go on
         if answer.code == ResponseCode.SUCCESS:
             (message,) = pulled(answer)
             assert message.queue_offset == self.position
