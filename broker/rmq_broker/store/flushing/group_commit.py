@@ -1,7 +1,9 @@
 """Group commit for synchronous flushing: one flush of the log serves all messages appended before it.
 
 Messages that are appended during a flush wait for the next one: the slower the disk, the larger the groups
-(Apache RocketMQ 5.3.3, GroupCommitService).
+(Apache RocketMQ 5.3.3, GroupCommitService). The next flush also waits a moment for the producers that were
+just answered: otherwise producers that send one message after another form two groups, which wait for each
+other.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from .log_flush import LogFlush
 
 log = logging.getLogger("rmq.store.flush")
 
+# The next flush waits that share of the last one's duration for more messages; short waits are left out.
+_PAUSE_SHARE: Final = 0.25
+_SHORTEST_PAUSE_S: Final = 0.0005
 # The pause after a flush for which memory or descriptors were short.
 _RETRY_SECONDS: Final = 0.1
 
@@ -60,17 +65,21 @@ class GroupCommit:
     """
 
     __slots__ = (
+        "_began",
         "_clock",
         "_flush",
         "_flushed_to",
         "_flusher",
+        "_is_flushing",
         "_is_idle",
         "_loop",
         "_on_flushed",
+        "_pause",
         "_requested",
         "_timeout_ms",
         "_timer",
         "_waiting",
+        "_wanted",
         "is_running",
         "statistics",
     )
@@ -97,6 +106,10 @@ class GroupCommit:
         # Log offset, end of the wait and listener; ordered by offset, which is also the order of time.
         self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
         self._requested = False
+        self._is_flushing = False  # from the request to the thread until its result
+        self._began = 0.0
+        self._pause: asyncio.TimerHandle | None = None  # before a flush, until `_wanted` listeners wait
+        self._wanted = 0
         self._flushed_to = 0  # as far as the event loop knows
         # Held by the thread while no flush is requested; a semaphore costs ten times as much.
         self._is_idle = threading.Lock()
@@ -117,7 +130,8 @@ class GroupCommit:
         """Have all that is appended by the end of this loop iteration flushed; False: not running."""
         if not self._requested and self.is_running:
             self._requested = True
-            self._loop.call_soon(self._start_flush)
+            if not self._is_flushing:
+                self._loop.call_soon(self._start_flush)
         return self.is_running
 
     def when_flushed(self, offset: int, listener: DurabilityListener) -> None:
@@ -131,6 +145,9 @@ class GroupCommit:
             self._set_timer()
         if offset <= self._flushed_to:
             self._loop.call_soon(self._complete_flushed)
+        elif self._pause is not None and len(self._waiting) >= self._wanted:
+            self._end_pause()
+            self._loop.call_soon(self._start_flush)
         else:
             self.request()
 
@@ -142,6 +159,7 @@ class GroupCommit:
     def begin_stop(self) -> None:
         """Flush a last time, and end the thread. Afterwards, `join` and `close` are to be called."""
         self.is_running = False
+        self._end_pause()
         self._wake()
 
     def join(self, timeout_s: float) -> None:
@@ -161,7 +179,15 @@ class GroupCommit:
 
     def _start_flush(self) -> None:
         self._requested = False
+        self._end_pause()
+        self._is_flushing = True
+        self._began = self._clock()
         self._wake()
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
 
     def _wake(self) -> None:
         """Have the thread flush the log up to its present end; one flush serves all calls before it."""
@@ -172,18 +198,29 @@ class GroupCommit:
         self.statistics.flushes += 1
         self._on_flushed(offset)
         self._flushed_to = max(self._flushed_to, offset)
-        self._complete_flushed()
+        self._is_flushing = False
+        pause_s = (self._clock() - self._began) * _PAUSE_SHARE
+        answered = self._complete_flushed()
+        if not self._requested or not self.is_running:
+            return
+        if answered and pause_s >= _SHORTEST_PAUSE_S:
+            self._wanted = len(self._waiting) + answered
+            self._pause = self._loop.call_later(pause_s, self._start_flush)
+        else:
+            self._start_flush()
 
-    def _complete_flushed(self) -> None:
-        """Call the listeners whose part of the log is on disk."""
+    def _complete_flushed(self) -> int:
+        """Call the listeners whose part of the log is on disk, and return their number."""
         count = 0
         for entry in self._waiting:
             if entry[0] > self._flushed_to:
                 break
             count += 1
         self._complete(count, Durability.FLUSHED)
+        return count
 
     def _failed(self) -> None:
+        self._is_flushing = self._requested = False
         self._complete(len(self._waiting), Durability.FAILED)
 
     def _complete(self, count: int, durability: Durability) -> None:

@@ -98,6 +98,43 @@ async def test_appends_during_a_flush_wait_for_the_next() -> None:
         assert (parts.log.flushes, parts.told) == (2, [10, 60])
 
 
+async def _flushed_slowly(parts: Parts, seconds: float) -> list[asyncio.Future[Durability]]:
+    """Let two messages be flushed in so many seconds; return one that was appended during the flush."""
+    parts.log.gate.clear()
+    answered = [parts.append(), parts.append()]
+    await until(lambda: parts.log.waiting)
+    during = parts.append()
+    parts.now += seconds
+    parts.log.gate.set()
+    await asyncio.gather(*answered)
+    return [during]
+
+
+async def test_a_flush_waits_for_the_producers_that_were_just_answered() -> None:
+    async with new_parts() as parts:
+        group = await _flushed_slowly(parts, 400.0)  # the pause, 100 s, ends when they have sent again
+        group.append(parts.append())
+        await loop_passes()
+        assert not any(future.done() for future in group)
+        group.append(parts.append())
+        assert await asyncio.gather(*group) == [Durability.FLUSHED] * 3
+        assert parts.log.flushes == 2
+
+
+async def test_a_flush_waits_for_a_part_of_the_time_that_the_last_one_took() -> None:
+    async with new_parts() as parts:
+        [alone] = await _flushed_slowly(parts, 0.02)
+        assert await alone is Durability.FLUSHED
+        assert parts.log.flushes == 2
+
+
+async def test_a_stop_ends_the_wait_for_more_messages() -> None:
+    async with new_parts() as parts:
+        [alone] = await _flushed_slowly(parts, 400.0)
+        await stop_commits(parts.commits)
+        assert alone.result() is Durability.FLUSHED
+
+
 async def test_a_wait_for_a_flushed_offset_ends_at_once() -> None:
     async with new_parts() as parts:
         assert await parts.append() == Durability.FLUSHED
