@@ -232,7 +232,7 @@ LOADS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: an interpreter, and the environment in which it finds our code."""
+    """An interpreter to measure, and the environment in which it finds our code."""
 
     python: Path
     environment: Mapping[str, str]
