@@ -99,7 +99,7 @@ async def test_appends_during_a_flush_wait_for_the_next() -> None:
 
 
 async def _flushed_slowly(parts: Parts, seconds: float) -> list[asyncio.Future[Durability]]:
-    """Let two messages be flushed in so many seconds; return a message appended during the flush."""
+    """Flush two messages in the given time; return the future of a third, appended during the flush."""
     parts.log.gate.clear()
     answered = [parts.append(), parts.append()]
     await until(lambda: parts.log.waiting)
