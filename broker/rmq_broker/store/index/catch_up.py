@@ -25,10 +25,11 @@ _LONG_SLICE_S: Final = 0.005
 # Between two slices while the event loop has other work; less if the log grows as fast as the catch-up reads.
 MAX_PAUSE_S: Final = 0.003
 _MIN_PAUSE_S: Final = 0.0002
-# If the event loop's thread was busy for no longer than that in a pause, it is idle: pauses get shorter, then
-# slices longer.
+# If the event loop's thread was busy for no longer than that in a pause, or for no larger share of it, pauses
+# get shorter, then slices longer.
 _IDLE_S: Final = 0.000_15
-_SHORTER: Final = 0.8
+_IDLE_SHARE: Final = 0.25
+_SHORTER: Final = 0.5
 _LONGER: Final = 2.0
 _SLICES_PER_LOOK: Final = 100
 # How much is read into memory at a time, in a thread. Less than the second figure has just been appended.
@@ -131,7 +132,7 @@ class IndexCatchUp:
 
     def paused(self, busy_s: float) -> None:
         """Adapt pauses and slices: in the last pause the loop's thread was busy for `busy_s` seconds."""
-        if busy_s > _IDLE_S:
+        if busy_s > max(_IDLE_S, self.pause_s * _IDLE_SHARE):
             self.pause_s = min(max(self.pause_s, _MIN_PAUSE_S) * _LONGER, self._longest_pause_s)
             self.slice_s = _SHORT_SLICE_S
         elif self.pause_s > _MIN_PAUSE_S:

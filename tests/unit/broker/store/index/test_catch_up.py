@@ -180,3 +180,13 @@ def test_pauses_and_slices_depend_on_how_busy_the_loop_is() -> None:
     for _ in range(10):
         catch_up.paused(busy_s=0.002)
     assert catch_up.pause_s == MAX_PAUSE_S
+
+
+def test_a_few_requests_do_not_keep_pauses_long() -> None:
+    catch_up = IndexCatchUp(FakeLog(), Entered())
+    for _ in range(10):
+        catch_up.paused(busy_s=0.0003)
+    assert 0.0003 < catch_up.pause_s < 0.0025
+    for _ in range(4):
+        catch_up.paused(busy_s=0.000_05)
+    assert catch_up.pause_s < 0.0002
