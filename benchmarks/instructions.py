@@ -2,7 +2,8 @@
 
 The broker runs under valgrind's callgrind. This program replays requests of Apache's Java client, recorded in
 tests/data/wire, over real connections, and counts instructions only while it does. The counts hardly depend
-on the load of the machine: a difference of two per cent between two commits is a difference of the code.
+on the load of the machine. Two counts of the same code differ by up to four per cent, since the number of
+requests that the loop reads at once varies.
 
 python -m benchmarks.instructions                    all loads, both serializations
 python -m benchmarks.instructions --only send        one load; may be repeated

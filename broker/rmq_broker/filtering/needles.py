@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from .property_bytes import AFTER_NAME
+from rmq_remoting.message_properties import NAME_VALUE_SEPARATOR
+
 from .sql_tree import Comparison, Condition, Constant, Logic, Membership, Property, TextTest
 
 # The records are searched for each of them.
@@ -41,4 +42,4 @@ def _limited(needles: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def _needle(name: str, text: str) -> bytes:
-    return name.encode("utf-8", "surrogatepass") + AFTER_NAME + text.encode("utf-8", "surrogatepass")
+    return f"{name}{NAME_VALUE_SEPARATOR}{text}".encode("utf-8", "surrogatepass")

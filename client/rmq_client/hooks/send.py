@@ -95,11 +95,7 @@ class SendHooks:
     ) -> None:
         """Call `after` of all hooks."""
         context.result, context.error = result, error
-        for hook in self._hooks:
-            try:
-                hook.after(context)
-            except Exception:
-                _log_failure(hook, "a send")
+        self._tell(lambda hook: hook.after(context), "a send")
 
     def end_all(
         self,
@@ -124,11 +120,7 @@ class SendHooks:
             try:
                 tell(hook)
             except Exception:
-                _log_failure(hook, about)
-
-
-def _log_failure(hook: SendHook, about: str) -> None:
-    log.exception("send hook failed hook=%s after=%s", hook, about)
+                log.exception("send hook failed hook=%s after=%s", hook, about)
 
 
 def with_hook_properties(context: SendContext) -> Message:

@@ -65,7 +65,7 @@ class SendSpan:
 
     def line(self) -> str:
         """Return the encoded line."""
-        # As `_line` would, in a third of the time: there is one such span for each send.
+        # As `_line` would, in less than half of the time: there is one such span for each send.
         return (
             f"Pub\x01{self.began_ms}\x01{self.region or _NULL}\x01{self.group or _NULL}\x01{self.topic}\x01"
             f"{self.msg_id or _NULL}\x01{self.tags or _NULL}\x01{self.keys or _NULL}\x01{self.broker}\x01"

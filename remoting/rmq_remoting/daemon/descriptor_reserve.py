@@ -40,14 +40,9 @@ class DescriptorReserve:
         """Keep `count` descriptors, or as many as there are; those given up are taken back later."""
         with self._lock:
             self._wanted = count
-            self._refill()
-
-    def release(self) -> None:
-        """Close all, and keep none from now on."""
-        with self._lock:
-            self._wanted = 0
-            while self._held:
+            while len(self._held) > count:
                 os.close(self._held.pop())
+            self._refill()
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function that needs a descriptor; again without one of the reserve, while there is any.

@@ -1,4 +1,4 @@
-"""The end of group commit. It waits for a thread, which code of compiled modules cannot do in a coroutine."""
+"""The end of group commit: a coroutine, so it is not in `group_commit`, which is compiled."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class RecordsFrom:
                 walk = self._walk = self._begin_walk()
                 if walk is None:
                     raise StopIteration
-            record = walk.next_record()
+            record = walk.advance()
             if record is not None:
                 return record
             self._end_walk(walk)

@@ -42,12 +42,12 @@ class RecordWalk:
         return self
 
     def __next__(self) -> RecordSummary:
-        record = self.next_record()
+        record = self.advance()
         if record is None:
             raise StopIteration
         return record
 
-    def next_record(self) -> RecordSummary | None:
+    def advance(self) -> RecordSummary | None:
         """Return the next record, or None: the walk is over."""
         position = self.position
         if position + BLANK_BYTES > self._limit:

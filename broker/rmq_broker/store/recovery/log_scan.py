@@ -105,7 +105,7 @@ class LogScan:
                 walk = self._begin_walk()
                 if walk is None:
                     raise StopIteration
-            record = walk.next_record()
+            record = walk.advance()
             if record is not None:
                 if not self._may_be_torn or not self._is_torn(record):
                     self.records_read += 1

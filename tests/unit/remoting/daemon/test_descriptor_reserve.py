@@ -50,7 +50,7 @@ def test_files_open_with_descriptors_of_the_reserve_until_none_is_left() -> None
         assert reserve.held == 0  # the last ones that become free are for others
     reserve.call(opens)
     assert reserve.held == 2 and len(opened) == 4
-    reserve.release()
+    reserve.fill(0)
     for descriptor in opened:
         os.close(descriptor)
 
@@ -65,7 +65,7 @@ def test_other_errors_give_nothing_up(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         reserve.call(fails)
     assert reserve.held == 1
-    reserve.release()
+    reserve.fill(0)
     with pytest.raises(FileNotFoundError):
         open_file(tmp_path / "missing", os.O_RDONLY)
 

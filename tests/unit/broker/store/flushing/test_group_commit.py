@@ -98,7 +98,7 @@ async def test_appends_during_a_flush_wait_for_the_next() -> None:
         assert (parts.log.flushes, parts.told) == (2, [10, 60])
 
 
-async def _flushed_slowly(parts: Parts, seconds: float) -> list[asyncio.Future[Durability]]:
+async def _flushed_slowly(parts: Parts, seconds: float) -> asyncio.Future[Durability]:
     """Flush two messages in the given time; return the future of a third, appended during the flush."""
     parts.log.gate.clear()
     answered = [parts.append(), parts.append()]
@@ -107,12 +107,12 @@ async def _flushed_slowly(parts: Parts, seconds: float) -> list[asyncio.Future[D
     parts.now += seconds
     parts.log.gate.set()
     await asyncio.gather(*answered)
-    return [during]
+    return during
 
 
 async def test_a_flush_waits_for_the_producers_that_were_just_answered() -> None:
     async with new_parts() as parts:
-        group = await _flushed_slowly(parts, 400.0)  # the pause, 100 s, ends when they have sent again
+        group = [await _flushed_slowly(parts, 400.0)]  # the pause, 100 s, ends when they have sent again
         group.append(parts.append())
         await loop_passes()
         assert not any(future.done() for future in group)
@@ -123,14 +123,14 @@ async def test_a_flush_waits_for_the_producers_that_were_just_answered() -> None
 
 async def test_a_flush_waits_for_a_part_of_the_time_that_the_last_one_took() -> None:
     async with new_parts() as parts:
-        [alone] = await _flushed_slowly(parts, 0.02)
+        alone = await _flushed_slowly(parts, 0.02)
         assert await alone is Durability.FLUSHED
         assert parts.log.flushes == 2
 
 
 async def test_a_stop_ends_the_wait_for_more_messages() -> None:
     async with new_parts() as parts:
-        [alone] = await _flushed_slowly(parts, 400.0)
+        alone = await _flushed_slowly(parts, 400.0)
         await stop_commits(parts.commits)
         assert alone.result() is Durability.FLUSHED
 
