@@ -27,6 +27,7 @@ log = logging.getLogger("rmq.store.flush")
 # The next flush waits that share of the last one's duration for more messages; short waits are left out.
 _PAUSE_SHARE: Final = 0.25
 _SHORTEST_PAUSE_S: Final = 0.0005
+_LONGEST_PAUSE_S: float = 0.02  # after a disk that stalled; not `Final`: tests use more
 # The pause after a flush for which memory or descriptors were short.
 _RETRY_SECONDS: Final = 0.1
 
@@ -199,7 +200,7 @@ class GroupCommit:
         self._on_flushed(offset)
         self._flushed_to = max(self._flushed_to, offset)
         self._is_flushing = False
-        pause_s = (self._clock() - self._began) * _PAUSE_SHARE
+        pause_s = min((self._clock() - self._began) * _PAUSE_SHARE, _LONGEST_PAUSE_S)
         answered = self._complete_flushed()
         if not self._requested or not self.is_running:
             return

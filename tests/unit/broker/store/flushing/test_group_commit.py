@@ -110,7 +110,10 @@ async def _flushed_slowly(parts: Parts, seconds: float) -> asyncio.Future[Durabi
     return during
 
 
-async def test_a_flush_waits_for_the_producers_that_were_just_answered() -> None:
+async def test_a_flush_waits_for_the_producers_that_were_just_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rmq_broker.store.flushing.group_commit._LONGEST_PAUSE_S", 100.0)
     async with new_parts() as parts:
         group = [await _flushed_slowly(parts, 400.0)]  # the pause, 100 s, ends when they have sent again
         group.append(parts.append())
@@ -128,7 +131,14 @@ async def test_a_flush_waits_for_a_part_of_the_time_that_the_last_one_took() -> 
         assert parts.log.flushes == 2
 
 
-async def test_a_stop_ends_the_wait_for_more_messages() -> None:
+async def test_the_wait_is_short_after_a_disk_that_stalled() -> None:
+    async with new_parts() as parts:
+        alone = await _flushed_slowly(parts, 400.0)
+        assert await asyncio.wait_for(alone, 10) is Durability.FLUSHED
+
+
+async def test_a_stop_ends_the_wait_for_more_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmq_broker.store.flushing.group_commit._LONGEST_PAUSE_S", 100.0)
     async with new_parts() as parts:
         alone = await _flushed_slowly(parts, 400.0)
         await stop_commits(parts.commits)
