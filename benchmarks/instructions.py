@@ -216,6 +216,17 @@ class Load:
     warm_up: int
     reads: bool = False
     flushed: bool = False  # answers wait until the messages are on disk (SYNC_FLUSH)
+    pipelined: int = 1  # requests that each connection sends in one write
+
+    @property
+    def counted(self) -> int:
+        """The number of requests in a window."""
+        return self.rounds // _WINDOWS * _CONNECTIONS * self.pipelined
+
+    @property
+    def all(self) -> int:
+        """The number of requests in all."""
+        return (self.warm_up + self.rounds) * _CONNECTIONS * self.pipelined
 
 
 LOADS: Final = {
@@ -226,6 +237,7 @@ LOADS: Final = {
     "offset": Load("offset", 1, 200, 60, reads=True),
     "pop": Load("pop", _BATCH, 15, 6, reads=True),
     "ack": Load("ack", 1, 100, 30, reads=True),
+    "16 acks in a write": Load("ack", 1, 10, 2, reads=True, pipelined=16),
     "half": Load("half", 1, 200, 60),
     "end": Load("end", 1, 200, 60),
 }
@@ -282,8 +294,17 @@ class Broker:
 
     async def ask(self, frame: bytes, connection: int = 0) -> RemotingCommand:
         """Send one request and return the answer. Raises RuntimeError if it fails."""
-        reader, writer = self._links[connection]
-        writer.write(frame)
+        self._links[connection][1].write(frame)
+        return await self._answer(connection)
+
+    async def _ask_all(self, frames: Sequence[bytes], connection: int) -> None:
+        """Send requests in one write and await the answers. Raises RuntimeError if one fails."""
+        self._links[connection][1].write(b"".join(frames))
+        for _ in frames:
+            await self._answer(connection)
+
+    async def _answer(self, connection: int) -> RemotingCommand:
+        reader, _ = self._links[connection]
         while True:
             head = await reader.readexactly(4)
             rest = await reader.readexactly(int.from_bytes(head, "big"))
@@ -294,21 +315,24 @@ class Broker:
             raise RuntimeError(f"the broker answered {answer.code}: {answer.remark}")
         return answer
 
-    async def run(self, requests: Requests, kind: str, rounds: int) -> None:
-        """Send a request on each connection, wait for all answers, and repeat."""
-        make = getattr(requests, kind)
-        frames = [[make(each % _QUEUES) for each in range(_CONNECTIONS)] for _ in range(rounds)]
-        for line in frames:
-            await asyncio.gather(*(self.ask(frame, number) for number, frame in enumerate(line)))
+    async def run(self, requests: Requests, load: Load, rounds: int) -> None:
+        """Send requests on each connection, wait for all answers, and repeat."""
+        make = getattr(requests, load.request)
+        lines = [
+            [[make(each % _QUEUES) for _ in range(load.pipelined)] for each in range(_CONNECTIONS)]
+            for _ in range(rounds)
+        ]
+        for line in lines:
+            await asyncio.gather(*(self._ask_all(frames, number) for number, frames in enumerate(line)))
 
     async def instructions(self, requests: Requests, load: Load) -> float:
         """Return the instructions per request of a load: the median of its windows."""
         counts = [await self._window(requests, load) for _ in range(_WINDOWS)]
-        return statistics.median(counts) / (load.rounds // _WINDOWS * _CONNECTIONS)
+        return statistics.median(counts) / load.counted
 
     async def _window(self, requests: Requests, load: Load) -> int:
         self._control("-i", "on")
-        await self.run(requests, load.request, load.rounds // _WINDOWS)
+        await self.run(requests, load, load.rounds // _WINDOWS)
         self._control("-i", "off")
         self._control("--dump")
         dump = self.dump(next(self._dumps))
@@ -393,13 +417,12 @@ async def measure(
                 for connection in range(_CONNECTIONS):
                     await running.ask(requests.heartbeat(), connection)
                 if load.request == "ack":
-                    wanted = (load.warm_up + load.rounds) * _CONNECTIONS
-                    while requests.take_popped(await running.ask(requests.pop(0))) < wanted:
+                    while requests.take_popped(await running.ask(requests.pop(0))) < load.all:
                         pass
                 if load.request == "end":
-                    for each in range((load.warm_up + load.rounds) * _CONNECTIONS):
+                    for each in range(load.all):
                         requests.take_half(await running.ask(requests.half(each % _QUEUES)))
-                await running.run(requests, load.request, load.warm_up)
+                await running.run(requests, load, load.warm_up)
                 per_request = await running.instructions(requests, load)
                 top = list(_functions(running.dump(1), functions)) if functions else []
             print(f"{name}, {_SERIALIZATIONS[serialization]}: {per_request:,.0f} instructions", flush=True)

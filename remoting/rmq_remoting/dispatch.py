@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -27,6 +27,8 @@ from .tiers import PoolTier, Tier
 log = logging.getLogger("rmq.remoting.dispatch")
 
 Processor = Callable[[Connection, RemotingCommand], Result]
+# Answers requests that follow each other in one turn of a peer, each by a result, or by an error.
+TurnProcessor = Callable[[Connection, Sequence[RemotingCommand]], Sequence[Result | Exception]]
 Clock = Callable[[], float]
 
 # Bounds of rocketmq_rpc_latency (Apache RocketMQ 5.3.3, RemotingMetricsConstant).
@@ -57,6 +59,7 @@ class Registration:
     code: int
     processor: Processor
     tier: Tier
+    turn_processor: TurnProcessor | None = None
     # Requests by response code, for the metrics; -1 counts requests without a response, such as one-way ones.
     answered: dict[int, int] = field(default_factory=dict)
     # Those of them that took longer than the first bound, from the read to the response, and were not held.
@@ -95,6 +98,17 @@ class Dispatcher:
                     raise ValueError(f"request code {code} is registered already")
                 self._table[known] = row
 
+    def answer_together(self, code: int, processor: TurnProcessor) -> None:
+        """Let `processor` answer requests of this code that follow each other in one turn of a peer.
+
+        A single one is answered by the processor that is registered for the code. Raises ValueError if there
+        is none, or if it runs in a pool.
+        """
+        row = self._table.get(code)
+        if row is None or row.tier.kind == "pool":
+            raise ValueError(f"request code {code} is not registered in an inline tier")
+        row.turn_processor = processor
+
     def add_tier(self, tier: Tier) -> None:
         """Include a tier without request codes, to which processors pass part of their work."""
         self._further_tiers.append(tier)
@@ -132,7 +146,10 @@ class Dispatcher:
         turns out to be damaged.
         """
         table = self._table
-        for request in requests:
+        count, position = len(requests), 0
+        while position < count:
+            request = requests[position]
+            position += 1
             if request.flag & FLAG_RESPONSE:
                 continue
             row = table.get(request.code)
@@ -152,6 +169,14 @@ class Dispatcher:
             if tier.kind == "pool":
                 self._submit(connection, request, row, received_at)
                 continue
+            if row.turn_processor is not None:
+                end = _end_of_run(requests, position, request.code)
+                if end > position:
+                    statistics.accepted += end - position
+                    run = requests[position - 1 : end]
+                    self._run_together(connection, run, row, row.turn_processor, received_at, now)
+                    position = end
+                    continue
             try:
                 result = cast(object, row.processor(connection, request))  # a processor may return anything
             except ProtocolError:
@@ -162,6 +187,32 @@ class Dispatcher:
                 self._defer(connection, request, row, result, received_at)
             else:
                 self._answer(connection, request, row, result, now - received_at)
+
+    def _run_together(
+        self,
+        connection: Connection,
+        requests: list[RemotingCommand],
+        row: Registration,
+        processor: TurnProcessor,
+        received_at: float,
+        now: float,
+    ) -> None:
+        """Run requests of one code that follow each other. Raises ProtocolError."""
+        results: Sequence[object]
+        try:
+            results = processor(connection, requests)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            results = [error] * len(requests)
+        for request, result in zip(requests, results, strict=True):
+            if isinstance(result, ProtocolError):
+                raise result
+            if isinstance(result, asyncio.Future):
+                self._defer(connection, request, row, result, received_at)
+                continue
+            answer = self._failure(row, request, result) if isinstance(result, Exception) else result
+            self._answer(connection, request, row, answer, now - received_at)
 
     def _answer(
         self,
@@ -315,3 +366,13 @@ class Dispatcher:
     ) -> None:
         response = request.response(refusal.code, refusal.remark, refusal.ext_fields)
         self._answer(connection, request, row, response, waited_seconds)
+
+
+def _end_of_run(requests: list[RemotingCommand], position: int, code: int) -> int:
+    """Return where the requests of one code end that begin before `position`."""
+    count = len(requests)
+    while (
+        position < count and requests[position].code == code and not requests[position].flag & FLAG_RESPONSE
+    ):
+        position += 1
+    return position

@@ -86,6 +86,22 @@ async def test_popped_messages_are_invisible_and_acknowledged_ones_are_gone(
     assert broker.pops is not None and len(broker.pops.in_flight) == 0
 
 
+async def test_acknowledgements_that_arrive_together_are_answered_each(
+    broker: RunningBroker, client: RawClient
+) -> None:
+    await _fill(client, 6)
+    items = await _pop(client)
+    forged = ack(items[2])
+    forged.ext_fields["offset"] = "99"
+    commands = [ack(items[0]), ack(items[1]), forged, *map(ack, items[2:])]
+    client.send(*commands)
+    answers = [await client.receive() for _ in commands]
+    assert [answer.opaque for answer in answers] == [command.opaque for command in commands]
+    codes = [ResponseCode.SUCCESS] * 2 + [ResponseCode.MESSAGE_ILLEGAL] + [ResponseCode.SUCCESS] * 4
+    assert [answer.code for answer in answers] == codes
+    assert broker.pops is not None and len(broker.pops.in_flight) == 0
+
+
 async def test_an_unacknowledged_message_is_redelivered_with_its_count(client: RawClient) -> None:
     await _fill(client, 2)
     first, second = await _pop(client, invisible_ms=200)

@@ -7,7 +7,7 @@ group's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,10 @@ _ORDER_CODES: Final = {
     OrderAckProblem.NOT_POPPED: ResponseCode.MESSAGE_ILLEGAL,
     OrderAckProblem.POPPED_AGAIN: ResponseCode.NO_MESSAGE,
 }
+
+
+# The queue, the receipt, and the offset of the message that is acknowledged by it.
+SingleAck = tuple[QueueKey, Receipt, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,39 @@ class Acknowledging:
         for offset in offsets:
             _check_member(point, offset)
         self._acknowledge(point, [offset for offset in offsets if point.is_open(offset)])
+
+    def ack_all(self, acks: Sequence[SingleAck]) -> list[CommandError | None]:
+        """Acknowledge messages by a receipt each; return for each the refusal, or None.
+
+        Messages of one check point become one entry of the journal.
+        """
+        refusals: list[CommandError | None] = [None] * len(acks)
+        joint: dict[CheckPointKey, _JointAck] = {}
+        for place, (queue, receipt, offset) in enumerate(acks):
+            try:
+                if receipt.is_order:
+                    self._ack_in_order(queue, receipt, offset)
+                    continue
+                point = self._point(queue, receipt)
+                _check_member(point, offset)
+            except CommandError as refusal:
+                refusals[place] = refusal
+                continue
+            if not point.is_open(offset):
+                continue
+            known = joint.get(point.key)
+            if known is None:
+                known = joint[point.key] = _JointAck(point)
+            known.places.append(place)
+            if offset not in known.offsets:  # two of the requests may acknowledge the same message
+                known.offsets.append(offset)
+        for each in joint.values():
+            try:
+                self._acknowledge(each.point, sorted(each.offsets))
+            except CommandError as refusal:
+                for place in each.places:
+                    refusals[place] = refusal
+        return refusals
 
     def offsets_of(self, queue: QueueKey, receipt: Receipt, bits: int) -> list[int]:
         """Return the offsets of set bits, counted from the receipt's start offset. Raises CommandError.
@@ -222,6 +259,17 @@ class Acknowledging:
     @staticmethod
     def _order_error(queue: QueueKey, offset: int, problem: OrderAckProblem) -> CommandError:
         return CommandError(_ORDER_CODES[problem], f"message {offset} of {_text(queue)}: {problem.value}")
+
+
+class _JointAck:
+    """Acknowledgements with the same check point, and their places among all of them."""
+
+    __slots__ = ("offsets", "places", "point")
+
+    def __init__(self, point: CheckPoint) -> None:
+        self.point = point
+        self.offsets: list[int] = []
+        self.places: list[int] = []
 
 
 def _check_member(point: CheckPoint, offset: int) -> None:

@@ -5,16 +5,18 @@ Source: Apache RocketMQ 5.3.3, AckMessageProcessor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Result
 from rmq_remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.errors import CommandError
+from rmq_remoting.errors import CommandError, RemotingError
 from rmq_remoting.headers.pop import AckMessageRequestHeader
 from rmq_remoting.pop_receipt import NORMAL, Receipt, real_topic
 
+from ..pop.acknowledging import SingleAck
 from ..pop.check_point import QueueKey
 from .flushed_answers import respond_when_flushed
 from .pop_admission import PopAdmission, parse_receipt
@@ -43,12 +45,42 @@ class AckProcessor:
 
     def ack(self, connection: Connection, request: RemotingCommand) -> Result:
         """Acknowledge one message (200051). Raises CommandError."""
+        queue, receipt, offset = self._decode(connection, request)
+        self._acknowledging.ack(queue, receipt, (offset,))
+        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS))
+
+    def ack_together(
+        self, connection: Connection, requests: Sequence[RemotingCommand]
+    ) -> list[Result | Exception]:
+        """Acknowledge one message by each request; those of one pop become one entry of the journal.
+
+        Returns the response of each, or the error to answer it with.
+        """
+        results: list[Result | Exception] = [None] * len(requests)
+        acks: list[SingleAck] = []
+        places: list[int] = []
+        for place, request in enumerate(requests):
+            try:
+                acks.append(self._decode(connection, request))
+            except RemotingError as error:
+                results[place] = error
+            else:
+                places.append(place)
+        for place, refusal in zip(places, self._acknowledging.ack_all(acks), strict=True):
+            if refusal is None:
+                response = requests[place].response(ResponseCode.SUCCESS)
+                results[place] = respond_when_flushed(self._store, response)
+            else:
+                results[place] = refusal
+        return results
+
+    def _decode(self, connection: Connection, request: RemotingCommand) -> SingleAck:
+        """Return what a request acknowledges. Raises CommandError, HeaderError, ProtocolError."""
         header = AckMessageRequestHeader.decode(request.ext_fields)
         self._admission.check_receipt_queue(header.topic, header.queue_id, connection.peer)
         receipt = parse_receipt(header.extra_info)
         queue = _new_tuple(QueueKey, (header.topic, header.consumer_group, header.queue_id))
-        self._acknowledging.ack(queue, receipt, (header.offset,))
-        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS))
+        return queue, receipt, header.offset
 
     def ack_batch(self, connection: Connection, request: RemotingCommand) -> Result:
         """Acknowledge messages of several pops (200151). Raises CommandError if none could be acknowledged.

@@ -29,6 +29,8 @@ def build_dispatchers(processors: Processors, tiers: Tiers) -> Dispatchers:
     """Register the processors for their request codes."""
     rows = _table(processors, tiers)
     main, fast = _dispatcher([*rows, *_pull_table(processors, tiers)]), _dispatcher(rows)
+    for dispatcher in (main, fast):
+        dispatcher.answer_together(Code.ACK_MESSAGE, processors.pops.ack.ack_together)
     main.add_tier(tiers.pull_cold)  # without a code of its own: pulls pass their reads on to it
     return Dispatchers(main, fast)
 
