@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from benchmarks.comparison import Figure, repeat
 from benchmarks.store_bench import StoreBench, own_broker
 from rmq_remoting.codes import RequestCode
-from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent
+from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent, succeeded
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.raw_client import RawClient, raw_client
 
@@ -31,14 +31,15 @@ async def held_pulls(bench: StoreBench) -> Sequence[Figure]:
         Figure("one of them is woken: from send to message, the slowest of 50", "ms", ours_at_most=10.0),
         Figure("all of them, on one queue, are woken: from send to last message", "s", ours_at_most=1.0),
     ]
+    settings = {"maxTopicQueueNums": str(_PULLS)}
     async with (
         OwnNamesrv() as namesrv,
-        own_broker(namesrv.address, bench.folder("held-pulls")) as broker,
+        own_broker(namesrv.address, bench.folder("held-pulls"), settings) as broker,
         raw_client(broker.port) as sender,
         _clients(broker, count) as clients,
     ):
-        await sender.ask(create_topic(_EACH_ITS_OWN, count))
-        await sender.ask(create_topic(_ALL_ON_ONE, 1))
+        for topic, queues in ((_EACH_ITS_OWN, count), (_ALL_ON_ONE, 1)):
+            succeeded(await sender.ask(create_topic(topic, queues)))
 
         async def side() -> Sequence[float]:
             return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rmq_remoting.daemon.settings import (
     Count,
     JavaBoolean,
@@ -14,6 +16,9 @@ from rmq_remoting.daemon.settings import (
     setting,
 )
 
+# A queue id has 16 bits in several places of the store.
+MAX_QUEUE_NUMS: Final = 65_536
+
 
 class TopicSettings(SettingsGroup):
     """Topics and groups"""
@@ -23,6 +28,15 @@ class TopicSettings(SettingsGroup):
     )
     default_topic_queue_nums: Count = setting(
         8, "defaultTopicQueueNums", "Most queues of a topic that is created by a send."
+    )
+    max_topic_queue_nums: JavaInt = live(
+        1024,
+        "maxTopicQueueNums",
+        "Most queues of a topic, and of a group's retry topic, that administration creates or changes. "
+        "Topics that have more keep them. Consumers that pop look at every queue.",
+        minimum=1,
+        maximum=MAX_QUEUE_NUMS,
+        ours=True,
     )
     auto_create_subscription_group: JavaBoolean = live(
         True, "autoCreateSubscriptionGroup", "Create an unknown consumer group when it is used."

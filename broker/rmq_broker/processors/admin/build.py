@@ -125,7 +125,7 @@ def _group_processors(
 
     progress = ConsumeProgress(store, offsets, statistics, broker_name, now_ms)
     return GroupProcessors(
-        groups=GroupAdminProcessor(groups, offsets, statistics, services.groups.file.save, deleted),
+        groups=GroupAdminProcessor(groups, offsets, statistics, settings, services.groups.file.save, deleted),
         consume_stats=ConsumeStatsProcessor(progress, topics, groups, offsets, consumers, broker_address),
         connections=ConnectionAdminProcessor(consumers, services.clients.producers, offsets, broker_address),
         offsets=OffsetAdminProcessor(offsets, store.min_offset),

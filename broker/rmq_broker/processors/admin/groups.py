@@ -21,13 +21,13 @@ from ...groups.names import group_name_problem
 from ...topics.attributes import AttributeProblem
 from ...topics.permissions import READ
 from ..deferred_answers import Persist, answer_when_persisted
-from .topics import MAX_QUEUE_NUMS
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ...groups.table import SubscriptionGroupTable
     from ...offsets.table import ConsumerOffsetTable
+    from ...settings.topics import TopicSettings
     from ...statistics.broker_statistics import BrokerStatistics
 
 log = logging.getLogger("rmq.broker.processors")
@@ -44,22 +44,24 @@ class GroupAdminProcessor:
         groups: SubscriptionGroupTable,
         offsets: ConsumerOffsetTable,
         statistics: BrokerStatistics,
+        settings: TopicSettings,
         persist: Persist,
         persist_deletion: Persist,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._statistics = statistics
+        self._settings = settings
         self._persist = persist
         self._persist_deletion = persist_deletion
 
     def update(self, connection: Connection, request: RemotingCommand) -> Result:
         """200: create or update a group."""
-        return self._update(connection, request, [SubscriptionGroupConfig.decode(request.body)])
+        return self._update(connection, request, [SubscriptionGroupConfig.decode_request(request.body)])
 
     def update_all(self, connection: Connection, request: RemotingCommand) -> Result:
         """225: create or update several groups, all or none."""
-        configs = SubscriptionGroupList.decode(request.body).group_config_list
+        configs = SubscriptionGroupList.decode_request(request.body).group_config_list
         return self._update(connection, request, configs)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> Result:
@@ -113,7 +115,7 @@ class GroupAdminProcessor:
         self, connection: Connection, request: RemotingCommand, configs: list[SubscriptionGroupConfig]
     ) -> Result:
         for config in configs:
-            _check(config)
+            self._check(config)
         names = ", ".join(config.group_name for config in configs)
         log.info("consumer groups created or updated groups=%s peer=%s", names, connection.peer)
         try:
@@ -122,12 +124,16 @@ class GroupAdminProcessor:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
 
-
-def _check(config: SubscriptionGroupConfig) -> None:
-    """Raise CommandError for an invalid group configuration."""
-    name, queues = config.group_name, config.retry_queue_nums
-    problem = group_name_problem(name)
-    if problem is None and not 0 <= queues <= MAX_QUEUE_NUMS:
-        problem = f"group {name}: retryQueueNums must be between 0 and {MAX_QUEUE_NUMS}, not {queues}"
-    if problem is not None:
-        raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
+    def _check(self, config: SubscriptionGroupConfig) -> None:
+        """Raise CommandError for an invalid group configuration."""
+        name, queues = config.group_name, config.retry_queue_nums
+        problem = group_name_problem(name)
+        most, known = self._settings.max_topic_queue_nums, self._groups.get(name)
+        if known is not None:
+            most = max(most, known.retry_queue_nums)
+        if problem is None and not 0 <= queues <= most:
+            problem = (
+                f"group {name}: retryQueueNums must be between 0 and {most} (maxTopicQueueNums), not {queues}"
+            )
+        if problem is not None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, problem)

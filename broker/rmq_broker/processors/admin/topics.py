@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmq_remoting.answers import Result
 from rmq_remoting.bodies.route import TopicList
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from ...topics.table import TopicTable
 
 log = logging.getLogger("rmq.broker.processors")
-
-# Apache sets no limit, but iterates over all queues of a topic in several places.
-MAX_QUEUE_NUMS: Final = 65_536
 
 
 class TopicAdminProcessor:
@@ -74,7 +71,7 @@ class TopicAdminProcessor:
 
     def create_all(self, connection: Connection, request: RemotingCommand) -> Result:
         """18: create or update several topics, all or none."""
-        configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
+        configs = CreateTopicListRequestBody.decode_request(request.body).topic_config_list
         log.info("topics created or updated count=%d peer=%s", len(configs), connection.peer)
         return self._update(request, [(config, config.attributes) for config in configs])
 
@@ -131,11 +128,16 @@ class TopicAdminProcessor:
         if problem is not None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
         self._refuse_system_topic(name)
-        numbers = (config.read_queue_nums, config.write_queue_nums)
-        if not all(0 <= number <= MAX_QUEUE_NUMS for number in numbers):
-            remark = f"topic {name}: {numbers[0]} read and {numbers[1]} write queues"
-            limits = f"each number must be between 0 and {MAX_QUEUE_NUMS}"
-            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{remark}; {limits}")
+        numbers, known = (config.read_queue_nums, config.write_queue_nums), self._topics.get(name)
+        most = self._settings.max_topic_queue_nums
+        if known is not None:
+            most = max(most, known.read_queue_nums, known.write_queue_nums)
+        if not all(0 <= number <= most for number in numbers):
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {name}: {numbers[0]} read and {numbers[1]} write queues; each number must be between "
+                f"0 and {most} (maxTopicQueueNums)",
+            )
         if not is_valid(config.perm):
             remark = f"topic {name}: perm {config.perm} is invalid; 6 is read and write, 4 read, 2 write"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)

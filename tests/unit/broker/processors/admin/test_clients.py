@@ -35,7 +35,7 @@ class _Broker(BrokerTables):
         )
         self.subscription = subscription
         self.consumers.register(Heartbeat(data), client)
-        self.producers.register("PG", client)
+        self.producers.register_all(["PG"], client)
 
 
 def _request(code: RequestCode, **fields: str) -> RemotingCommand:

@@ -25,7 +25,12 @@ class _Broker(BrokerTables):
         self.persist_calls = 0
         self.deletions_persisted = 0
         self.admin = GroupAdminProcessor(
-            self.groups, self.offsets, self.statistics, self._persist, self._persist_deletion
+            self.groups,
+            self.offsets,
+            self.statistics,
+            self.settings,
+            self._persist,
+            self._persist_deletion,
         )
 
     async def _persist(self) -> None:
@@ -94,13 +99,16 @@ async def test_bad_groups_are_refused() -> None:
 
 async def test_number_of_retry_queues_is_bounded() -> None:
     broker = _Broker(autoCreateSubscriptionGroup="false")
-    for queues in (-1, 65_537, 3_000_000):
-        with pytest.raises(CommandError, match="between 0 and 65536") as refusal:
+    for queues in (-1, 1025, 3_000_000):
+        with pytest.raises(CommandError, match=r"between 0 and 1024 \(maxTopicQueueNums") as refusal:
             broker.update(SubscriptionGroupConfig(group_name="CG", retry_queue_nums=queues))
         assert refusal.value.code == ResponseCode.INVALID_PARAMETER
     assert "CG" not in broker.groups
-    for queues in (0, 65_536):
+    for queues in (0, 1024):
         await answer_of(broker.update(SubscriptionGroupConfig(group_name="CG", retry_queue_nums=queues)))
+    broker.groups.update(SubscriptionGroupConfig(group_name="Large", retry_queue_nums=2000))
+    for queues in (2000, 1999):
+        await answer_of(broker.update(SubscriptionGroupConfig(group_name="Large", retry_queue_nums=queues)))
 
 
 @pytest.mark.parametrize(("fields", "left"), [({}, {"T"}), ({"cleanOffset": "true"}, set())])

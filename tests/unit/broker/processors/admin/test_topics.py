@@ -103,8 +103,8 @@ async def test_full_disk_is_reported() -> None:
         ({"topic": ""}, "blank"),
         ({"topic": "TBW102"}, "system topic"),
         ({"topic": "broker-a"}, "system topic"),
-        ({"readQueueNums": "-1"}, "between 0 and 65536"),
-        ({"writeQueueNums": "65537"}, "between 0 and 65536"),
+        ({"readQueueNums": "-1"}, "between 0 and 1024"),
+        ({"writeQueueNums": "1025"}, r"between 0 and 1024 \(maxTopicQueueNums\)"),
         ({"perm": "8"}, "perm 8 is invalid"),
         ({"topicFilterType": "NO_TAG"}, "NO_TAG"),
         ({"attributes": "+message.type=MIXED"}, "not supported"),
@@ -118,6 +118,14 @@ async def test_invalid_topics_are_refused(fields: dict[str, str], problem: str) 
         broker.create(**fields)
     assert refusal.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.topics.version == version
+
+
+async def test_a_topic_with_more_queues_than_are_allowed_now_keeps_them() -> None:
+    broker = _Broker(maxTopicQueueNums="16")
+    broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=100, write_queue_nums=50))
+    await answer_of(broker.create(topic="T", readQueueNums="100", writeQueueNums="100"))
+    with pytest.raises(CommandError, match="between 0 and 100 "):
+        broker.create(topic="T", readQueueNums="101")
 
 
 async def test_other_bad_requests() -> None:
