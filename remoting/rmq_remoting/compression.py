@@ -15,7 +15,10 @@ from .sys_flags import MessageSysFlag
 DEFAULT_LEVEL: Final = 5
 DEFAULT_MAX_BODY_BYTES: Final = 128 * 1024 * 1024
 
-_MIN_PIECE_BYTES: Final = 64 * 1024
+# Clients write one frame. Each one more costs memory and time, however small it is.
+_MAX_FRAMES: Final = 1000
+_LZ4_SLICE_BYTES: Final = 64 * 1024
+_LZ4_PIECE_BYTES: Final = 256 * 1024
 # A Zstandard block takes at least 3 bytes and decompresses to at most 128 KiB (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_MIN_BYTES: Final = 3
 _ZSTD_BLOCK_MAX_CONTENT: Final = 128 * 1024
@@ -125,26 +128,38 @@ def _decompress_lz4(body: bytes, limit: int) -> bytes:
     import lz4.frame  # noqa: PLC0415
 
     output = _Output("LZ4", limit)
-    rest: bytes | None = body
+    position, frames = 0, 0
     try:
-        while rest is not None:  # frames may follow one another, as for Apache's LZ4FrameInputStream
-            frame = lz4.frame.LZ4FrameDecompressor()
-            _drain_lz4(frame, rest, output)
-            rest = frame.unused_data
+        # Frames may follow one another, as for Apache's LZ4FrameInputStream.
+        while position < len(body) or not frames:
+            frames = _counted("LZ4", frames)
+            position = _drain_lz4(lz4.frame.LZ4FrameDecompressor(), body, position, output)
     except RuntimeError as error:
         raise DecompressionError(f"the LZ4 body is damaged: {error}") from error
     return output.result()
 
 
-def _drain_lz4(frame: Any, data: bytes, output: _Output) -> None:
-    """Decompress one frame piece by piece, because the library allocates `max_length` bytes at once."""
-    piece_bytes = max(_MIN_PIECE_BYTES, 4 * len(data))
+def _drain_lz4(frame: Any, body: bytes, position: int, output: _Output) -> int:
+    """Decompress the frame that begins at `position`; return where it ends.
+
+    The input is cut because the library copies the bytes behind the frame, and the output because it
+    allocates `max_length` bytes at once.
+    """
     while not frame.eof:
-        piece = frame.decompress(data, max_length=min(piece_bytes, output.remaining + 1))
-        if not piece and not frame.eof:
-            raise DecompressionError("the LZ4 body is truncated")
-        output.add(piece)
         data = b""
+        if frame.needs_input:
+            data = body[position : position + _LZ4_SLICE_BYTES]
+            if not data:
+                raise DecompressionError("the LZ4 body is truncated")
+            position += len(data)
+        output.add(frame.decompress(data, max_length=min(_LZ4_PIECE_BYTES, output.remaining + 1)))
+    return position - len(frame.unused_data or b"")
+
+
+def _counted(name: str, frames: int) -> int:
+    if frames == _MAX_FRAMES:
+        raise DecompressionError(f"the {name} body has more than {_MAX_FRAMES} frames")
+    return frames + 1
 
 
 def _compress_zstd(body: bytes, level: int) -> bytes:
@@ -164,10 +179,11 @@ def _decompress_zstd(body: bytes, limit: int) -> bytes:
 
     output = _Output("Zstandard", limit)
     frame = zstandard.ZstdDecompressor().decompressobj()
-    position = 0
+    position, frames = 0, 1
     try:
         while position < len(body):
             if frame.eof:  # frames may follow one another, as for Apache's ZstdInputStream
+                frames = _counted("Zstandard", frames)
                 frame = zstandard.ZstdDecompressor().decompressobj()
             # The library has no limit on its output. Each slice of input is therefore so small that it can
             # at most double the bytes that are still allowed.

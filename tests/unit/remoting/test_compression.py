@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+import time
 import zlib
 from contextlib import suppress
 from typing import Any
@@ -130,6 +132,26 @@ def test_a_bomb_is_stopped_before_it_fills_memory(compression: CompressionType) 
         check=True,
     )
     assert int(child.stdout) < 100 << 10  # KiB; 16 MiB are allowed, 400 would be unpacked
+
+
+@pytest.mark.parametrize("compression", [CompressionType.LZ4, CompressionType.ZSTD])
+def test_frames_longer_than_a_slice(compression: CompressionType) -> None:
+    bodies = [random.Random(number).randbytes(50_000 * number) for number in range(5)]
+    frames = b"".join(compress(body, compression) for body in bodies)
+    assert decompress(frames, compression) == b"".join(bodies)
+    for cut in (1, 40_000, 70_000):
+        with pytest.raises(DecompressionError, match="truncated"):
+            decompress(frames[:-cut], compression)
+
+
+@pytest.mark.parametrize("compression", [CompressionType.LZ4, CompressionType.ZSTD])
+def test_many_frames_are_refused_in_little_time(compression: CompressionType) -> None:
+    frame = compress(b"", compression)
+    assert decompress(frame * 1000, compression) == b""
+    started = time.process_time()
+    with pytest.raises(DecompressionError, match="more than 1000 frames"):
+        decompress(frame * (4 * 1024 * 1024 // len(frame)), compression)
+    assert time.process_time() - started < 1
 
 
 def test_lz4_and_zstandard_are_loaded_only_when_used() -> None:
