@@ -1,4 +1,4 @@
-"""The lock that lets one broker at a time use a store directory."""
+"""The locks that let one broker at a time use a store directory, and the folder of its commit log."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ class DirectoryLock:
     descriptor of the file. So a second store in this process is refused before it opens the file.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Lock. Raises StoreDamaged if the directory is locked already, OSError if it cannot be locked."""
+    def __init__(self, folder: Path, log_folder: Path | None = None) -> None:
+        """Lock the directory, and the folder of its commit log, which may be elsewhere.
+
+        That folder itself is locked (flock): a file of ours among those of the log would be in Apache's way.
+        Raises StoreDamaged if either is locked already, OSError if it cannot be locked.
+        """
+        self._log_descriptor = -1
         status = folder.stat()
         self._key = (status.st_dev, status.st_ino)
         if self._key in _held_here:
@@ -38,11 +43,32 @@ class DirectoryLock:
                 raise _in_use(folder) from error
             raise
         _held_here.add(self._key)
+        if log_folder is not None:
+            try:
+                self._lock_folder(log_folder)
+            except BaseException:
+                self.release()
+                raise
 
     def release(self) -> None:
-        """Release the lock."""
+        """Release the locks."""
         _held_here.discard(self._key)
+        if self._log_descriptor >= 0:
+            os.close(self._log_descriptor)
+            self._log_descriptor = -1
         os.close(self._descriptor)
+
+    def _lock_folder(self, folder: Path) -> None:
+        self._log_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._log_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _IN_USE:
+                raise StoreDamaged(
+                    f"the commit log {folder} is in use by another broker; give each broker its own "
+                    "storePathCommitLog"
+                ) from error
+            raise
 
 
 def _in_use(folder: Path) -> StoreDamaged:

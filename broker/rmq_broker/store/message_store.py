@@ -142,7 +142,8 @@ class MessageStore(QueueReads):
         """Lock the directory, load its files, recover. Raises StoreDamaged, OSError; blocks."""
         root = self._settings.store_path_root_dir
         make_folder(root)
-        self._lock = DirectoryLock(root)
+        make_folder(self._settings.commit_log_dir)
+        self._lock = DirectoryLock(root, self._settings.commit_log_dir)
         try:
             self._open()
         except BaseException:

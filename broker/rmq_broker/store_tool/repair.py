@@ -101,7 +101,7 @@ def repair(
     if options.dry_run:
         return _Repair(directory, options, clock).run()
     try:
-        lock = DirectoryLock(root)
+        lock = DirectoryLock(root, directory.commit_log)
     except StoreDamaged as error:
         raise DirectoryUnusable(f"{error}; stop that broker first") from error
     try:

@@ -46,3 +46,15 @@ def test_the_content_of_the_lock_file_stays(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         DirectoryLock(tmp_path / "missing")
+
+
+def test_two_stores_with_one_commit_log(tmp_path: Path) -> None:
+    for name in ("a", "b", "log"):
+        (tmp_path / name).mkdir()
+    lock = DirectoryLock(tmp_path / "a", tmp_path / "log")
+    with pytest.raises(StoreDamaged, match=r"log is in use by another broker; .* its own storePathCommitLog"):
+        DirectoryLock(tmp_path / "b", tmp_path / "log")
+    DirectoryLock(tmp_path / "b").release()
+    lock.release()
+    DirectoryLock(tmp_path / "b", tmp_path / "log").release()
+    assert not list((tmp_path / "log").iterdir())
