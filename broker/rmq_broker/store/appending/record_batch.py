@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from struct import Struct, pack
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..log.record import RecordTemplate
 from ..queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES
 
 # For fewer messages, packing by columns costs more than it saves.
 _COLUMNS_FROM: Final = 5
+_MOST_CUT_AT_ONCE: Final = 256
 _PARTS: Final = 5  # of a record: head, body, topic and length of the properties, own properties, shared ones
 _CRC_AT: Final = 8
 _FLAG_AT: Final = 16
@@ -171,7 +172,7 @@ def _by_columns(
     same = 5 if offsets[0] >> 24 == offsets[-1] >> 24 else 0
     _spread(packed_offsets, 8, heads, _PHYSICAL_OFFSET_AT, step, same)
     _spread(packed_offsets, 8, entries, 0, QUEUE_ENTRY_BYTES, same)
-    parts[::_PARTS] = _cutter(step, count)(heads)
+    parts[::_PARTS] = _cut(heads, step, count)
     parts[1::_PARTS] = bodies
     parts[3::_PARTS] = own_properties
     parts[4::_PARTS] = [shared] * count
@@ -184,7 +185,15 @@ def _spread(column: bytes, width: int, rows: bytearray, at: int, step: int, same
         rows[at + byte :: step] = column[byte::width]
 
 
-@lru_cache(maxsize=4096)
-def _cutter(size: int, count: int) -> Callable[[bytearray], tuple[Any, ...]]:
-    """Return a function that cuts `count` pieces of `size` bytes."""
+def _cut(data: bytearray, size: int, count: int) -> Sequence[bytes]:
+    """Return `count` pieces of `size` bytes."""
+    if count <= _MOST_CUT_AT_ONCE:
+        return _cutter(size, count)(data)
+    whole = bytes(data)
+    return [whole[begin : begin + size] for begin in range(0, size * count, size)]
+
+
+# A structure takes 32 bytes for each piece: 4 MiB in all.
+@lru_cache(maxsize=512)
+def _cutter(size: int, count: int) -> Callable[[bytearray], tuple[bytes, ...]]:
     return Struct(f"{size}s" * count).unpack

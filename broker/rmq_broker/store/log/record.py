@@ -24,6 +24,7 @@ MAGIC_BLANK: Final = -875286124
 MIN_RECORD_BYTES: Final = 91
 BLANK_BYTES: Final = 8  # that stay free behind the last record of a file
 MAX_PROPERTIES_BYTES: Final = 32767
+_SHORT_BYTES: Final = 255  # of a topic that is kept in memory: damaged records may have any
 # The property that holds the CRC of the record before it (enabledAppendPropCRC).
 _CRC_NAME: Final = b"__CRC32#\x01"
 CRC_PROPERTY_BYTES: Final = len(_CRC_NAME) + 10 + 1
@@ -317,9 +318,17 @@ def _is_crc_right(data: mmap | bytes, position: int, stop: int, properties: byte
     return properties[name_at:] == crc_property(data[position:crc_at])
 
 
-@lru_cache(maxsize=4096)
 def _topic(raw: bytes) -> str | None:
     """Return a topic's name; None for bytes that cannot name a topic, which becomes the name of a folder."""
+    return _short_topic(raw) if len(raw) <= _SHORT_BYTES else _decode_topic(raw)
+
+
+@lru_cache(maxsize=4096)
+def _short_topic(raw: bytes) -> str | None:
+    return _decode_topic(raw)
+
+
+def _decode_topic(raw: bytes) -> str | None:
     if not raw or b"/" in raw or b"\0" in raw or raw in (b".", b".."):
         return None
     try:

@@ -23,6 +23,7 @@ from .consume_queues import ConsumeQueues
 
 log = logging.getLogger("rmq.store.dispatch")
 
+_SHORT_BYTES: Final = 255  # of tags whose hash is kept in memory
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _TRANSACTION_BITS: Final = MessageSysFlag.TRANSACTION_MASK
 _WITHOUT_ENTRY: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
@@ -38,8 +39,12 @@ def tags_code_of(record: RecordSummary, levels: DelayLevels = DEFAULT_DELAY_LEVE
     return _hash_of(tags) if tags else 0
 
 
-@lru_cache(maxsize=4096)
 def _hash_of(tags: bytes) -> int:
+    return _hash_of_short(tags) if len(tags) <= _SHORT_BYTES else tags_code(tags.decode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=4096)
+def _hash_of_short(tags: bytes) -> int:
     return tags_code(tags.decode("utf-8", "replace"))
 
 
