@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from typing import Final
 
+from rmq_remoting.codes import ResponseCode
 from rmq_remoting.connection import Connection
+from rmq_remoting.errors import CommandError
 
 from .client import ConnectedClient
 
 log = logging.getLogger("rmq.broker.clients")
+
+# Of one connection. A client process has a connection for all of its producers.
+MAX_GROUPS: Final = 1024
+_MAX_LOGGED: Final = 3
 
 
 class ProducerTable:
@@ -48,8 +56,22 @@ class ProducerTable:
 
     # --- heartbeats ---
 
-    def register(self, group: str, client: ConnectedClient) -> None:
-        """Record a heartbeat."""
+    def register_all(self, groups: Collection[str], client: ConnectedClient) -> None:
+        """Record a heartbeat of a member of these groups. Raises CommandError if it is in too many."""
+        known = self._groups_of.get(client.connection, set())
+        joined = [group for group in groups if group not in known]
+        if len(known) + len(joined) > MAX_GROUPS:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{len(known) + len(joined)} producer groups on one connection, the limit is {MAX_GROUPS}",
+            )
+        for group in groups:
+            self._register(group, client)
+        if joined:
+            shown = ", ".join(sorted(joined)[:_MAX_LOGGED]) + (", ..." if len(joined) > _MAX_LOGGED else "")
+            log.info("producer joined client=%s groups=%d group=%s", client, len(joined), shown)
+
+    def _register(self, group: str, client: ConnectedClient) -> None:
         members = self._groups.setdefault(group, {})
         known = members.get(client.connection)
         if known is not None and known.client_id == client.client_id:
@@ -60,16 +82,20 @@ class ProducerTable:
         members[client.connection] = client
         self._clients.setdefault(client.client_id, {})[group, client.connection] = client
         self._groups_of.setdefault(client.connection, set()).add(group)
-        log.info("producer joined client=%s group=%s", client, group)
 
     def unregister(self, group: str, connection: Connection) -> bool:
         """Remove a client that has left a group; whether it was a member."""
-        return self._remove(group, connection, "left")
+        client = self._remove(group, connection)
+        if client is not None:
+            log.info("producer left client=%s group=%s", client, group)
+        return client is not None
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove the clients of a closed connection."""
-        for group in list(self._groups_of.get(connection, ())):
-            self._remove(group, connection, "disconnected")
+        groups = list(self._groups_of.get(connection, ()))
+        clients = [self._remove(group, connection) for group in groups]
+        if clients and clients[0] is not None:
+            log.info("producer disconnected client=%s groups=%d", clients[0], len(groups))
 
     def expire(self, before_ms: int) -> list[ConnectedClient]:
         """Remove the members whose last heartbeat is older; the caller closes their connections."""
@@ -77,18 +103,19 @@ class ProducerTable:
         for group, members in self.groups().items():
             silent = [client for client in members if client.last_seen_ms < before_ms]
             for client in silent:
-                self._remove(group, client.connection, "expired without heartbeat")
+                self._remove(group, client.connection)
+                log.info("producer expired without heartbeat client=%s group=%s", client, group)
             expired += silent
         return expired
 
     # --- internals ---
 
-    def _remove(self, group: str, connection: Connection, how: str) -> bool:
+    def _remove(self, group: str, connection: Connection) -> ConnectedClient | None:
+        """Remove a member, and return it; None if it was none."""
         members = self._groups.get(group, {})
         client = members.pop(connection, None)
         if client is None:
-            return False
-        log.info("producer %s client=%s group=%s", how, client, group)
+            return None
         groups = self._groups_of[connection]
         groups.discard(group)
         if not groups:
@@ -96,7 +123,7 @@ class ProducerTable:
         self._forget_id(group, client)
         if not members:
             del self._groups[group]
-        return True
+        return client
 
     def _forget_id(self, group: str, client: ConnectedClient) -> None:
         found = self._clients[client.client_id]

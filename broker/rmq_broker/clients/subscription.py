@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rmq_remoting.bodies.heartbeat import SUBSCRIBE_ALL, TAG_EXPRESSION, SubscriptionData
 from rmq_remoting.java_hash import string_hash_code
 
 _TAG_SEPARATOR = "||"
+# Honest groups name some dozens.
+MAX_TAGS: Final = 1024
 
 
 class ExpressionError(ValueError):
@@ -43,6 +46,7 @@ class Subscription:
             return cls(topic, expression, expression_type, sub_version)
         if not expression or expression == SUBSCRIBE_ALL:
             return cls(topic, sub_version=sub_version)
+        check_tag_count(expression.count(_TAG_SEPARATOR) + 1)
         if not expression.replace(_TAG_SEPARATOR, ""):
             raise ExpressionError(f"the tag expression {expression!r} names no tag")
         tags = frozenset(filter(None, map(str.strip, expression.split(_TAG_SEPARATOR))))
@@ -77,4 +81,12 @@ class Subscription:
             tags_set=sorted(self.tags_set),
             code_set=sorted(self.code_set),
             class_filter_mode=self.class_filter_mode,
+        )
+
+
+def check_tag_count(tags: int) -> None:
+    """Raise ExpressionError for a subscription to more tags than are allowed."""
+    if tags > MAX_TAGS:
+        raise ExpressionError(
+            f"a subscription to {tags} tags, the limit is {MAX_TAGS}: use SQL92, or subscribe to all messages"
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from rmq_remoting.errors import shown
+
 from ..topics.names import has_illegal_characters
 
 MAX_GROUP_LENGTH: Final = 255
@@ -30,6 +32,19 @@ SYSTEM_GROUPS: Final = (
     OWNER_GROUP,
     TRANSACTION_GROUP,
 )
+
+
+def producer_group_problem(name: str) -> str | None:
+    """Return the remark for a producer group's name that is too long or not to be logged; None for others.
+
+    Clients differ in the characters that they allow.
+    """
+    if not 0 < len(name) <= MAX_GROUP_LENGTH or not name.isprintable():
+        return (
+            f"the producer group name {shown(name)} is illegal: it has 1 to {MAX_GROUP_LENGTH} printable "
+            "characters"
+        )
+    return None
 
 
 def group_name_problem(name: str) -> str | None:

@@ -21,7 +21,9 @@ from rmq_remoting.headers.client import (
 
 from ..clients.client import ConnectedClient
 from ..clients.consumers import Heartbeat
-from ..clients.subscription import Subscription
+from ..clients.producers import MAX_GROUPS
+from ..clients.subscription import ExpressionError, Subscription, check_tag_count
+from ..groups.names import producer_group_problem
 from ..topics.names import retry_topic
 from ..topics.permissions import topic_system_flag
 
@@ -66,14 +68,15 @@ class ClientProcessor:
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """34: the heartbeat of a client, with its producers and consumers."""
-        data = HeartbeatData.decode(request.body)
+        data = HeartbeatData.decode_request(request.body)
+        _check_bounds(data)
         client = ConnectedClient.of(connection, request, data.client_id, self._steady_ms())
         changed = False
         for consumer in data.consumer_data_set:
             heartbeat = Heartbeat(consumer, data.heartbeat_fingerprint, data.without_sub)
             changed |= self._register(heartbeat, client)
-        for producer in data.producer_data_set:
-            self._producers.register(producer.group_name, client)
+        groups = dict.fromkeys(producer.group_name for producer in data.producer_data_set)
+        self._producers.register_all(groups, client)
         # A client without fingerprints always sends complete heartbeats.
         changed = changed or data.heartbeat_fingerprint == 0
         fields = {_SUPPORTS_SHORT_HEARTBEATS: "true", _SUBSCRIPTION_CHANGED: "true" if changed else "false"}
@@ -99,7 +102,7 @@ class ClientProcessor:
 
     def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """46: check a client's filter expression."""
-        data = CheckClientRequestBody.decode(request.body).subscription_data if request.body else None
+        data = CheckClientRequestBody.decode_request(request.body).subscription_data if request.body else None
         if data is not None:
             subscription = Subscription.of(data)
             if subscription.expression_type != TAG_EXPRESSION:
@@ -134,3 +137,22 @@ class ClientProcessor:
             return [subscription.topic for subscription in data.subscription_data_set]
         known = self._consumers.find_group(data.group_name)
         return [] if known is None else list(known.subscriptions)
+
+
+def _check_bounds(data: HeartbeatData) -> None:
+    """Check the numbers and names in a heartbeat before any of it counts. Raises CommandError."""
+    groups = len(data.consumer_data_set) + len(data.producer_data_set)
+    if groups > MAX_GROUPS:
+        raise CommandError(
+            ResponseCode.INVALID_PARAMETER, f"a heartbeat of {groups} groups, the limit is {MAX_GROUPS}"
+        )
+    for producer in data.producer_data_set:
+        problem = producer_group_problem(producer.group_name)
+        if problem is not None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
+    try:
+        for consumer in data.consumer_data_set:
+            for subscription in consumer.subscription_data_set:
+                check_tag_count(max(len(subscription.tags_set), len(subscription.code_set)))
+    except ExpressionError as error:
+        raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error

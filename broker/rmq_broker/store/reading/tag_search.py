@@ -13,6 +13,9 @@ from ..queues.consume_queue import QUEUE_ENTRY
 _FIRST_BYTES_OF_HASHES: Final = b"\x00\xff"
 _CODE: Final = Struct(">q")
 _CODE_AT: Final = QUEUE_ENTRY.size - _CODE.size
+_CODES: Final = Struct(f">{_CODE_AT}xq")
+# More hashes are looked up entry by entry: a search for each of them would take longer.
+_MOST_SEARCHED: Final = 16
 
 
 def has_hashes_alone(raw: bytes) -> bool:
@@ -25,12 +28,24 @@ def find_tagged(raw: bytes, tags_codes: frozenset[int], most: int) -> list[int]:
 
     All entries hold hashes.
     """
+    if len(tags_codes) > _MOST_SEARCHED:
+        return _look_up(raw, tags_codes, most)
     found: list[int] = []
     for code in _packed(tags_codes):
         found += _find(raw.find, code, most)
     if len(tags_codes) > 1:
         found.sort()
     return found[:most]
+
+
+def _look_up(raw: bytes, tags_codes: frozenset[int], most: int) -> list[int]:
+    found: list[int] = []
+    for index, (code,) in enumerate(_CODES.iter_unpack(raw)):
+        if code in tags_codes:
+            found.append(index)
+            if len(found) == most:
+                break
+    return found
 
 
 def _find(find: Callable[[bytes, int], int], code: bytes, most: int) -> list[int]:

@@ -23,7 +23,7 @@ class _Broker(BrokerTables):
     def heartbeat(self, peer: Peer) -> None:
         client = ConnectedClient(peer.connection, "1", LanguageCode.JAVA, 479, self.clock.steady_ms())
         self.consumers.register(Heartbeat(ConsumerData(group_name="CG")), client)
-        self.producers.register("PG", client)
+        self.producers.register_all(["PG"], client)
 
     @property
     def group_counts(self) -> tuple[int, int]:

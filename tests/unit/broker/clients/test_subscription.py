@@ -46,3 +46,9 @@ def test_round_trip() -> None:
     )
     assert Subscription.of(body).to_body() == body
     assert Subscription.parse("T", "a||b", "TAG", 3) == Subscription.of(body)
+
+
+def test_the_number_of_tags_is_bounded() -> None:
+    assert len(Subscription.parse("T", "||".join(map(str, range(1024)))).tags_set) == 1024
+    with pytest.raises(ExpressionError, match="1025 tags, the limit is 1024: use SQL92, or subscribe to all"):
+        Subscription.parse("T", "||".join(map(str, range(1025))))

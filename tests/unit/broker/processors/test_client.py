@@ -190,3 +190,42 @@ async def test_expressions_are_checked() -> None:
         assert code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and problem in remark
     code, remark = refusal("a > 1", "SQL99")
     assert code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and "SQL99 are not known" in remark
+
+
+def _groups(*names: str, tags: int = 0) -> HeartbeatData:
+    subscription = SubscriptionData(
+        topic="T", tags_set=list(map(str, range(tags))), code_set=list(range(tags))
+    )
+    consumer = ConsumerData(group_name="CG", subscription_data_set=[subscription])
+    producers = [ProducerData(group_name=name) for name in names]
+    return HeartbeatData(client_id="c", consumer_data_set=[consumer], producer_data_set=producers)
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "remark"),
+    [
+        (
+            _groups(*map(str, range(1024))),
+            ResponseCode.INVALID_PARAMETER,
+            "a heartbeat of 1025 groups, the limit is 1024",
+        ),
+        (_groups("PG", ""), ResponseCode.INVALID_PARAMETER, "the producer group name '' is illegal"),
+        (_groups("x" * 256), ResponseCode.INVALID_PARAMETER, "1 to 255 printable characters"),
+        (_groups("a\nb"), ResponseCode.INVALID_PARAMETER, "1 to 255 printable characters"),
+        (_groups(tags=1025), ResponseCode.SUBSCRIPTION_PARSE_FAILED, "1025 tags, the limit is 1024"),
+    ],
+)
+async def test_an_oversized_heartbeat_changes_nothing(data: HeartbeatData, code: int, remark: str) -> None:
+    broker, peer = _Broker(), Peer()
+    with pytest.raises(CommandError, match=remark) as refused:
+        broker.clients.heartbeat(peer.connection, _request(RequestCode.HEART_BEAT, body=data.encode()))
+    assert refused.value.code == code
+    assert broker.producers.groups() == {}
+    assert broker.consumers.find_group("CG") is None
+
+
+async def test_a_heartbeat_of_many_groups_is_accepted() -> None:
+    broker, peer = _Broker(), Peer()
+    data = _groups(*map(str, range(1023)), tags=1024)
+    broker.clients.heartbeat(peer.connection, _request(RequestCode.HEART_BEAT, body=data.encode()))
+    assert len(broker.producers.groups()) == 1023

@@ -81,7 +81,7 @@ class TransactionBroker(DeliveryBroker):
         """Connect a producer of a group."""
         peer = Peer()
         client = ConnectedClient(peer.connection, "c", LanguageCode.JAVA, 0, self.clock.steady_ms())
-        self.producers.register(group, client)
+        self.producers.register_all([group], client)
         return peer
 
     async def check_after(self, seconds: float) -> None:
