@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rmq_remoting.codes import RequestCode
@@ -22,6 +23,7 @@ from .processors.topics import TopicProcessor
 # and operators wait longer.
 _ROUTE_WAIT_MS: Final = 3000
 _ADMIN_WAIT_MS: Final = 5000
+_MAX_BODY_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,12 @@ def fill_table(dispatcher: Dispatcher, processors: Processors, settings: Namesrv
     )
     admin = InlineTier("admin", capacity=capacity, max_wait_ms=_ADMIN_WAIT_MS)
     lists = PoolTier("lists", threads=settings.default_threads, capacity=capacity, max_wait_ms=_ADMIN_WAIT_MS)
-    it, row = processors, dispatcher.register
+    it, row = processors, partial(dispatcher.register, max_body_bytes=_MAX_BODY_BYTES)
 
     row([RequestCode.GET_ROUTEINFO_BY_TOPIC], it.route.get_route_info_by_topic, route)
 
-    row([RequestCode.REGISTER_BROKER], it.registration.register_broker, registration)
+    # All topics of a broker: bounded by the size of a frame, and while it is decoded.
+    dispatcher.register([RequestCode.REGISTER_BROKER], it.registration.register_broker, registration)
     row([RequestCode.UNREGISTER_BROKER], it.registration.unregister_broker, registration)
     row([RequestCode.QUERY_DATA_VERSION], it.registration.query_data_version, registration)
     row([RequestCode.BROKER_HEARTBEAT], it.registration.broker_heartbeat, registration)

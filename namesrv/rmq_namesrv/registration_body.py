@@ -17,7 +17,12 @@ from typing import Any, Final
 import orjson
 
 from rmq_remoting.bodies import fastjson
-from rmq_remoting.bodies.register import RegisterBrokerBody
+from rmq_remoting.bodies.fastjson import JsonLimits
+from rmq_remoting.bodies.register import (
+    VERSION_WITH_MAPPINGS,
+    RegisterBrokerBody,
+    RegistrationPieces,
+)
 from rmq_remoting.bodies.static_topic import TopicQueueMappingInfo
 from rmq_remoting.bodies.topic import (
     DEFAULT_QUEUE_NUMS,
@@ -25,7 +30,7 @@ from rmq_remoting.bodies.topic import (
     DataVersion,
     TopicConfig,
 )
-from rmq_remoting.errors import BodyError
+from rmq_remoting.errors import BodyError, shown
 
 from .routes import QueueNumbers
 from .slices import Steps
@@ -33,6 +38,11 @@ from .slices import Steps
 _PIECE_BYTES: Final = 64 * 1024
 _CHECKSUM_PIECE_BYTES: Final = 256 * 1024
 _MAX_ATTEMPTS: Final = 4
+# A broker has some thousands of topics. Without a bound a frame could hold two million of them.
+MAX_TOPICS: Final = 200_000
+# Decoded as a whole: the mappings of static topics, and bodies in another layout than Apache's.
+_LIMITS: Final = JsonLimits(values=500_000, dialect_values=50_000)
+_PAUSE_EVERY: Final = 256  # topics
 
 # Apache's member names; its brokers write the table of topics without white space.
 _WRAPPER: Final = "topicConfigSerializeWrapper"
@@ -78,7 +88,7 @@ def read_registration(body: bytes) -> Steps[RegisteredTopics]:
         if rest is not None:
             return _registered(rest, topics.numbers)
     # A small body, or one in another layout than Apache's, is decoded as a whole.
-    members = fastjson.loads(body)
+    members = fastjson.loads(body, _LIMITS)
     topics = _Topics()
     wrapper = members.get(_WRAPPER) if isinstance(members, dict) else None
     if isinstance(wrapper, dict):
@@ -87,11 +97,23 @@ def read_registration(body: bytes) -> Steps[RegisteredTopics]:
     return _registered(members, topics.numbers)
 
 
-def from_compressed(body: RegisterBrokerBody) -> RegisteredTopics:
-    """Return the topics of a compressed registration after its decoding."""
-    wrapper = body.topic_config_serialize_wrapper
-    numbers = {name: _numbers_of(config) for name, config in wrapper.topic_config_table.items()}
-    return RegisteredTopics(wrapper.data_version, numbers, wrapper.topic_queue_mapping_info_map)
+def read_compressed(stream: bytes, broker_version: int) -> Steps[RegisteredTopics]:
+    """Decode the stream of a compressed registration, after `inflate_registration`. Raises BodyError."""
+    pieces = RegistrationPieces(stream)
+    data_version = DataVersion.decode_request(pieces.next("data version"))
+    topics = _Topics()
+    for number in range(pieces.count("topics")):
+        topics.add_line(pieces.next_text("topic"))
+        if number % _PAUSE_EVERY == 0:
+            yield
+    pieces.next("filter servers")
+    mappings: dict[str, TopicQueueMappingInfo] = {}
+    if broker_version >= VERSION_WITH_MAPPINGS:
+        for _ in range(pieces.count("mappings")):
+            mapping = TopicQueueMappingInfo.decode_request(pieces.next("mapping"))
+            mappings[mapping.topic or ""] = mapping
+            yield
+    return RegisteredTopics(data_version, topics.numbers, mappings)
 
 
 def _registered(members: object, topics: Mapping[str, QueueNumbers]) -> RegisteredTopics:
@@ -123,7 +145,7 @@ def _read_table(body: bytes, topics: _Topics) -> Steps[object | None]:
     if not (yield from topics.add_all(members, stop_at_reference=True)):
         return None
     try:
-        return fastjson.loads(body[: begin + len(_TABLE_BEGIN)] + body[position:])
+        return fastjson.loads(body[: begin + len(_TABLE_BEGIN)] + body[position:], _LIMITS)
     except BodyError:
         return None  # probably a reference into the table
 
@@ -149,6 +171,7 @@ class _Topics:
     def __init__(self) -> None:
         self.numbers: dict[str, QueueNumbers] = {}
         self._known: dict[QueueNumbers, QueueNumbers] = {}
+        self._known_lines: dict[tuple[str, ...], QueueNumbers] = {}
 
     def add_all(self, members: object, *, stop_at_reference: bool = False) -> Steps[bool]:
         """Add a piece of the table; return False at a topic that is a reference."""
@@ -173,10 +196,29 @@ class _Topics:
                 if stop_at_reference and isinstance(config, dict) and "$ref" in config:
                     return False
                 self._add_unknown(name, config)
-            if count % 256 == 0:
+            if count % _PAUSE_EVERY == 0:
                 yield
+        if len(numbers) > MAX_TOPICS:
+            raise BodyError(f"RegisterBrokerBody: more than {MAX_TOPICS} topics")
         yield
         return True
+
+    def add_line(self, line: str) -> None:
+        """Add a topic of a compressed registration (`TopicConfig.to_line`). Raises BodyError."""
+        name, *numbers = line.split(" ", 4)[:4]  # without filter type and attributes
+        key = tuple(numbers)
+        if len(key) < 3:
+            raise BodyError(f"TopicConfig: a line needs a name and three numbers, got {shown(line)}")
+        known = self._known_lines.get(key)
+        if known is None:
+            names = ("readQueueNums", "writeQueueNums", "perm")
+            known = _numbers_of(
+                TopicConfig.from_wire({"topicName": name, **dict(zip(names, key, strict=True))})
+            )
+            known = self._known_lines[key] = self._known.setdefault(known, known)
+        self.numbers[name] = known
+        if len(self.numbers) > MAX_TOPICS:
+            raise BodyError(f"RegisterBrokerBody: more than {MAX_TOPICS} topics")
 
     def _add_unknown(self, name: object, config: object) -> None:
         """Add a topic with numbers that are new, or in another spelling."""

@@ -13,6 +13,7 @@ from .command import RemotingCommand
 from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import ConnectError, TlsError
+from .framing import MAX_FRAME_BYTES
 from .signing import RequestSigner, SigningConnection
 from .tasks import is_being_cancelled
 
@@ -70,7 +71,9 @@ class RemotingClient:
         """`signer` signs every request; `tls` encrypts every connection."""
         self.dispatcher = dispatcher or Dispatcher()
         self.statistics = ConnectionStatistics()
-        self._settings = replace(settings or ConnectionSettings(), stops_reading=False)
+        self._settings = replace(
+            settings or ConnectionSettings(), stops_reading=False, max_header_bytes=MAX_FRAME_BYTES
+        )
         self._connect_timeout_seconds = connect_timeout_seconds
         self._backoff = Backoff(first_backoff_seconds, max_backoff_seconds)
         self._on_close = on_close

@@ -12,7 +12,7 @@ from .codes import FLAG_ONEWAY
 from .command import RemotingCommand
 from .errors import ConnectionClosed, ProtocolError, TooManyRequests
 from .exchange import Exchange
-from .framing import MAX_FRAME_BYTES, encode_frame
+from .framing import MAX_FRAME_BYTES, MAX_REQUEST_HEADER_BYTES, encode_frame
 from .pending_requests import Reply
 
 log = logging.getLogger("rmq.remoting.connection")
@@ -31,6 +31,7 @@ class ConnectionSettings:
     write_high_bytes: int = 4 * 1024 * 1024
     write_low_bytes: int = 1024 * 1024
     max_frame_bytes: int = MAX_FRAME_BYTES
+    max_header_bytes: int = MAX_REQUEST_HEADER_BYTES
     max_pending_requests: int = 65_535
     # Bound of the write buffer for requests of this side: a time-out does not take their bytes back.
     max_unsent_bytes: int = 128 * 1024 * 1024
@@ -119,6 +120,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._exchange = Exchange(
             max_frame_bytes=settings.max_frame_bytes,
+            max_header_bytes=settings.max_header_bytes,
             max_pending_requests=settings.max_pending_requests,
             takes_turns=settings.stops_reading,
         )

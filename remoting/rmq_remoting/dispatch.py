@@ -22,6 +22,7 @@ from .codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode
 from .command import RemotingCommand
 from .connection import Connection
 from .errors import BodyError, CommandError, HeaderError, ProtocolError, RemotingError
+from .framing import MAX_FRAME_BYTES
 from .tiers import PoolTier, Tier
 
 log = logging.getLogger("rmq.remoting.dispatch")
@@ -59,6 +60,7 @@ class Registration:
     code: int
     processor: Processor
     tier: Tier
+    max_body_bytes: int = MAX_FRAME_BYTES
     turn_processor: TurnProcessor | None = None
     # Requests by response code, for the metrics; -1 counts requests without a response, such as one-way ones.
     answered: dict[int, int] = field(default_factory=dict)
@@ -85,14 +87,22 @@ class Dispatcher:
         self._further_tiers: list[Tier] = []
         self.unsupported_requests = 0
 
-    def register(self, codes: Iterable[int], processor: Processor, tier: Tier) -> None:
+    def register(
+        self,
+        codes: Iterable[int],
+        processor: Processor,
+        tier: Tier,
+        *,
+        max_body_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
         """Let `processor` answer these codes in `tier`. Raises ValueError for a code that is registered.
 
+        A request with a longer body is answered INVALID_PARAMETER.
         A code that does not fit a binary header is also known by its lower 16 bits, since the Java client
         sends no more of it (a pop, 200050, arrives as 3442).
         """
         for code in codes:
-            row = Registration(int(code), processor, tier)
+            row = Registration(int(code), processor, tier, max_body_bytes)
             for known in {row.code, row.code & 0xFFFF}:
                 if known in self._table:
                     raise ValueError(f"request code {code} is registered already")
@@ -162,15 +172,18 @@ class Dispatcher:
                 waited = now - received_at
                 self._refuse(connection, request, row, tier.refuse_late(waited), waited)
                 continue
-            if statistics.waiting >= tier.capacity:
+            if statistics.waiting >= tier.half and not tier.has_room(connection):
                 self._refuse(connection, request, row, tier.refuse_full(), now - received_at)
+                continue
+            if len(request.body) > row.max_body_bytes:
+                self._refuse(connection, request, row, _too_long(row, request), now - received_at)
                 continue
             statistics.accepted += 1
             if tier.kind == "pool":
                 self._submit(connection, request, row, received_at)
                 continue
             if row.turn_processor is not None:
-                end = _end_of_run(requests, position, request.code)
+                end = _end_of_run(requests, position, request.code, row.max_body_bytes)
                 if end > position:
                     statistics.accepted += end - position
                     run = requests[position - 1 : end]
@@ -251,7 +264,7 @@ class Dispatcher:
         future: asyncio.Future[Answer],
         received_at: float,
     ) -> None:
-        row.tier.statistics.add_waiting()
+        row.tier.enter(connection)
         done = partial(self._end_deferred, connection, request, row, received_at, self.clock())
         if isinstance(future, HeldAnswer):
             future.taken_by(done)
@@ -267,7 +280,7 @@ class Dispatcher:
         began: float,
         ended: asyncio.Future[Answer],
     ) -> None:
-        row.tier.statistics.end_waiting(self.clock() - began)
+        row.tier.leave(connection, self.clock() - began)
         error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
         if isinstance(error, ProtocolError):
             connection.fail(error)
@@ -281,12 +294,12 @@ class Dispatcher:
     ) -> None:
         tier = row.tier
         assert isinstance(tier, PoolTier)
-        tier.statistics.add_waiting()
+        tier.enter(connection)
         loop = asyncio.get_running_loop()
         try:
             tier.submit(partial(self._run_in_pool, loop, connection, request, row, received_at))
         except CommandError as refusal:
-            tier.statistics.waiting -= 1
+            tier.leave(connection, 0.0)
             self._refuse(connection, request, row, refusal, self.clock() - received_at)
 
     def _run_in_pool(
@@ -300,7 +313,7 @@ class Dispatcher:
         """Run a processor in a thread; everything else of a request belongs to the loop."""
         tier = row.tier
         waited = self.clock() - received_at
-        loop.call_soon_threadsafe(tier.statistics.start, waited)
+        loop.call_soon_threadsafe(tier.start, connection, waited)
         if waited > tier.max_wait_seconds:
             loop.call_soon_threadsafe(self._end_late, connection, request, row, waited)
             return
@@ -368,11 +381,20 @@ class Dispatcher:
         self._answer(connection, request, row, response, waited_seconds)
 
 
-def _end_of_run(requests: list[RemotingCommand], position: int, code: int) -> int:
+def _too_long(row: Registration, request: RemotingCommand) -> CommandError:
+    return CommandError(
+        ResponseCode.INVALID_PARAMETER,
+        f"{row.name}: a body of {len(request.body)} bytes is over the limit of {row.max_body_bytes}: "
+        "split the request",
+    )
+
+
+def _end_of_run(requests: list[RemotingCommand], position: int, code: int, max_body_bytes: int) -> int:
     """Return where the requests of one code end that begin before `position`."""
     count = len(requests)
-    while (
-        position < count and requests[position].code == code and not requests[position].flag & FLAG_RESPONSE
-    ):
+    while position < count:
+        request = requests[position]
+        if request.code != code or request.flag & FLAG_RESPONSE or len(request.body) > max_body_bytes:
+            break
         position += 1
     return position

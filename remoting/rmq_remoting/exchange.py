@@ -25,8 +25,10 @@ class Exchange:
 
     __slots__ = ("_decoder", "_takes_turns", "failure", "peer_reads", "pending", "turns")
 
-    def __init__(self, *, max_frame_bytes: int, max_pending_requests: int, takes_turns: bool) -> None:
-        self._decoder = FrameDecoder(max_frame_bytes)
+    def __init__(
+        self, *, max_frame_bytes: int, max_header_bytes: int, max_pending_requests: int, takes_turns: bool
+    ) -> None:
+        self._decoder = FrameDecoder(max_frame_bytes, max_header_bytes)
         self._takes_turns = takes_turns
         self.pending = PendingRequests(max_pending_requests)
         self.turns = RequestTurns()

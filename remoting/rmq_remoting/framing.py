@@ -16,6 +16,9 @@ from .serialization import binary, json
 
 # Apache's frame limit counts the length field itself (LengthFieldBasedFrameDecoder).
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+# No client sends longer ones, and decoding 16 MiB of fields costs seconds. A response may have
+# a longer one, since that to a batch names every message.
+MAX_REQUEST_HEADER_BYTES: Final = 256 * 1024
 
 # Parts of this size are kept as they arrived, and copied once when the frame is complete.
 _LARGE_BYTES: Final = 16 * 1024
@@ -32,10 +35,13 @@ class FrameDecoder:
     A broken frame sets `failure`: the commands before it are returned, later bytes are ignored.
     """
 
-    __slots__ = ("_held", "_max_frame_bytes", "_needed", "_parts", "failure")
+    __slots__ = ("_held", "_max_frame_bytes", "_max_header_bytes", "_needed", "_parts", "failure")
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_FRAME_BYTES
+    ) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._max_header_bytes = max_header_bytes
         # Parts of an incomplete frame, as they arrived; consecutive small parts are joined.
         self._parts: list[bytes | bytearray | memoryview] = []
         self._held = 0
@@ -77,7 +83,12 @@ class FrameDecoder:
             while end - position >= 8:
                 length, mark = _unpack_prefix(data, position)
                 header_length = mark & 0xFFFFFF
-                if length < 4 or length + 4 > self._max_frame_bytes or header_length > length - 4:
+                if (
+                    length < 4
+                    or length + 4 > self._max_frame_bytes
+                    or header_length > length - 4
+                    or header_length > self._max_header_bytes
+                ):
                     self._check(length, header_length)
                 stop = position + 4 + length
                 if stop > end:
@@ -124,7 +135,9 @@ class FrameDecoder:
             raise FrameError(f"frame length {length} is impossible, the least is 4")
         if length + 4 > self._max_frame_bytes:
             raise FrameError(f"frame of {length + 4} bytes is over the limit of {self._max_frame_bytes}")
-        raise FrameError(f"header length {header_length} exceeds its frame of {length} bytes")
+        if header_length > length - 4:
+            raise FrameError(f"header length {header_length} exceeds its frame of {length} bytes")
+        raise FrameError(f"header of {header_length} bytes is over the limit of {self._max_header_bytes}")
 
 
 def _decode(serialization: int, data: bytes, header: int, header_end: int, body: bytes) -> RemotingCommand:

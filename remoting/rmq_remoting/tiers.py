@@ -39,16 +39,17 @@ class TierStatistics:
         self.waiting -= 1
         self.wait_seconds_total += waited_seconds
 
-    def start(self, waited_seconds: float) -> None:
-        """Count a request that has a thread of a pool after its wait."""
-        self.end_waiting(waited_seconds)
-        self.running += 1
+
+# Of a tier that is half full no connection may hold more than this part, or this number if it is greater.
+_SHARE: Final = 16
+_LEAST_SHARE: Final = 64
 
 
 class BoundedTier:
     """Bounds and counters that every tier has, and the refusals that follow from the bounds.
 
     The dispatcher admits requests by them, and so does a processor that passes part of its work on to a tier.
+    One connection alone can fill half of the capacity; the other half is for those that hold less.
     """
 
     def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
@@ -58,14 +59,45 @@ class BoundedTier:
         self.max_wait_ms = max_wait_ms
         self.max_wait_seconds = max_wait_ms / 1000
         self.statistics = TierStatistics()
+        # Below this number of waiting requests every connection has room.
+        self.half = capacity // 2
+        self._share = max(capacity // _SHARE, _LEAST_SHARE)
+        self._shares: dict[object, int] = {}  # the waiting requests by connection
+
+    def has_room(self, owner: object) -> bool:
+        """Whether another request of this connection may wait."""
+        waiting = self.statistics.waiting
+        if waiting < self.half:
+            return True
+        return waiting < self.capacity and self._shares.get(owner, 0) < self._share
+
+    def enter(self, owner: object) -> None:
+        """Count a request of a connection that begins to wait."""
+        self.statistics.add_waiting()
+        self._shares[owner] = self._shares.get(owner, 0) + 1
+
+    def leave(self, owner: object, waited_seconds: float) -> None:
+        """Count the end of a wait."""
+        self.statistics.end_waiting(waited_seconds)
+        left = self._shares[owner] - 1
+        if left:
+            self._shares[owner] = left
+        else:
+            del self._shares[owner]
+
+    def start(self, owner: object, waited_seconds: float) -> None:
+        """Count a request that has a thread of a pool after its wait."""
+        self.leave(owner, waited_seconds)
+        self.statistics.running += 1
 
     def refuse_full(self) -> CommandError:
-        """Count a request that exceeds the capacity, and return the refusal to answer it with."""
+        """Count a request without room, and return the refusal to answer it with."""
         self.statistics.rejected_full += 1
-        return CommandError(
-            ResponseCode.SYSTEM_BUSY,
-            f"[REJECTREQUEST]system busy: {self.capacity} requests of tier {self.name} are under way already",
-        )
+        waiting = self.statistics.waiting
+        remark = f"[REJECTREQUEST]system busy: {waiting} requests of tier {self.name} are under way already"
+        if waiting < self.capacity:
+            remark += f", {self._share} or more of them from this connection"
+        return CommandError(ResponseCode.SYSTEM_BUSY, remark)
 
     def refuse_late(self, waited_seconds: float) -> CommandError:
         """Count a request that waited longer than `max_wait_ms`, and return the refusal."""

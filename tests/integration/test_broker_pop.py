@@ -337,6 +337,7 @@ async def test_expressions_need_no_setting(client: RawClient) -> None:
     ("request_", "code"),
     [
         (pop("Unknown"), ResponseCode.TOPIC_NOT_EXIST),
+        (pop("T", order=True, attempt_id="x" * 256), ResponseCode.INVALID_PARAMETER),
         (pop("T", count=33), ResponseCode.INVALID_PARAMETER),
         (pop("T", count=0), ResponseCode.INVALID_PARAMETER),
         (pop("T", queue_id=2), ResponseCode.INVALID_PARAMETER),

@@ -51,10 +51,10 @@ class ColdReads:
         and whatever `read` raises.
         """
         tier, statistics = self._tier, self._tier.statistics
-        if statistics.waiting >= tier.capacity:
+        if not tier.has_room(connection):
             raise tier.refuse_full()
         statistics.accepted += 1
-        statistics.add_waiting()
+        tier.enter(connection)
         began = self._clock()
         task = asyncio.current_task()
         assert task is not None
@@ -64,7 +64,7 @@ class ColdReads:
             await self._free_thread(connection)
         finally:
             waited_seconds = self._clock() - began
-            statistics.end_waiting(waited_seconds)
+            tier.leave(connection, waited_seconds)
         statistics.running += 1
         try:
             if connection.is_closed:

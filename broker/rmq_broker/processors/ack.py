@@ -88,7 +88,9 @@ class AckProcessor:
         A bad part does not affect the others: the response is SUCCESS, with the problems in its remark.
         """
         body = (
-            BatchAckMessageRequestBody.decode(request.body) if request.body else BatchAckMessageRequestBody()
+            BatchAckMessageRequestBody.decode_request(request.body)
+            if request.body
+            else BatchAckMessageRequestBody()
         )
         if not body.acks:
             raise CommandError(ResponseCode.NO_MESSAGE, "the batch holds no acknowledgements")

@@ -52,7 +52,7 @@ class AssignmentProcessor:
 
     def query(self, connection: Connection, request: RemotingCommand) -> Result:
         """400: the queues of a client. On an error the client keeps its current queues."""
-        body = QueryAssignmentRequestBody.decode(request.body)
+        body = QueryAssignmentRequestBody.decode_request(request.body)
         problem = topic_name_problem(body.topic) or group_name_problem(body.consumer_group)
         if problem is not None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
@@ -109,7 +109,7 @@ class RequestModeProcessor:
 
     def set(self, connection: Connection, request: RemotingCommand) -> Result:
         """401: set a group's mode for a topic; answered when it is persisted. Raises CommandError."""
-        mode = SetMessageRequestModeRequestBody.decode(request.body)
+        mode = SetMessageRequestModeRequestBody.decode_request(request.body)
         if mode.topic.startswith(RETRY_PREFIX):
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"{mode.topic} is a retry topic: set the mode of the topic itself"

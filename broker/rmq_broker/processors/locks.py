@@ -40,7 +40,7 @@ class QueueLockProcessor:
 
         Raises CommandError for an unknown group, and for a request without client id.
         """
-        body = LockBatchRequestBody.decode(request.body)
+        body = LockBatchRequestBody.decode_request(request.body)
         _check_client(body.client_id)
         existing_group(self._groups, body.consumer_group, CREATE_GROUP_FIRST)
         wanted = dict.fromkeys(body.mq_set)
@@ -53,7 +53,7 @@ class QueueLockProcessor:
 
     def unlock_batch(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """42: unlock queues; locks of other clients stay, and the remark names them."""
-        body = UnlockBatchRequestBody.decode(request.body)
+        body = UnlockBatchRequestBody.decode_request(request.body)
         _check_client(body.client_id)
         self._locks.unlock(body.consumer_group, body.mq_set, body.client_id)
         remark = None

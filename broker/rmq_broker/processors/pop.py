@@ -86,6 +86,7 @@ class PopProcessor:
             )
         self._admission.check_count(header.max_msg_nums)
         self._admission.check_invisible_time(header.invisible_time_ms, 1)
+        self._admission.check_attempt(header.attempt_id)
         ends_at_ms = sent_ms + header.poll_time_ms
         key = QueueKey(header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
         request = _PopRequest(connection, command, header, key, ends_at_ms)

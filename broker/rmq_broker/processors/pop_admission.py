@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
 
 _MS: Final = 1000
+_MAX_ATTEMPT_LENGTH: Final = 255  # clients send UUIDs
 _LONG_NAMES: Final = 200  # characters of topic and group; the retry topic of shorter names is never too long
 
 # No request waits so long for its turn: a client that seems to be so late has another time than the broker.
@@ -82,6 +83,14 @@ class PopAdmission:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
                 f"{messages} messages cannot be popped at once: the number must be 1 to {MAX_MESSAGES}",
+            )
+
+    def check_attempt(self, attempt_id: str | None) -> None:
+        """Check an attempt's id, which is kept as long as its messages are in flight."""
+        if attempt_id is not None and len(attempt_id) > _MAX_ATTEMPT_LENGTH:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"attemptId has {len(attempt_id)} characters, the limit is {_MAX_ATTEMPT_LENGTH}",
             )
 
     def check_invisible_time(self, invisible_time_ms: int, least_ms: int) -> None:

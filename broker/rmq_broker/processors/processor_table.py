@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.dispatch import Dispatcher, Processor
+from rmq_remoting.framing import MAX_FRAME_BYTES
 from rmq_remoting.tiers import Tier
 
 if TYPE_CHECKING:
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
     from .build import Processors
 
 Row = tuple[Sequence[Code], Processor, Tier]
+
+_MAX_BODY_BYTES: Final = 1024 * 1024
+# Their bodies are messages, which `maxMessageSize` bounds.
+_WITH_MESSAGES: Final = frozenset(
+    {
+        Code.SEND_MESSAGE,
+        Code.SEND_MESSAGE_V2,
+        Code.SEND_BATCH_MESSAGE,
+        Code.SEND_REPLY_MESSAGE,
+        Code.SEND_REPLY_MESSAGE_V2,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +147,6 @@ def _pull_table(by: Processors, tiers: Tiers) -> list[Row]:
 def _dispatcher(rows: Sequence[Row]) -> Dispatcher:
     dispatcher = Dispatcher()
     for codes, processor, tier in rows:
-        dispatcher.register(codes, processor, tier)
+        most = MAX_FRAME_BYTES if codes[0] in _WITH_MESSAGES else _MAX_BODY_BYTES
+        dispatcher.register(codes, processor, tier, max_body_bytes=most)
     return dispatcher

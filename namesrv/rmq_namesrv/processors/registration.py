@@ -8,7 +8,7 @@ from typing import Final
 
 from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.kv import KVTable
-from rmq_remoting.bodies.register import RegisterBrokerBody
+from rmq_remoting.bodies.register import inflate_registration
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -29,7 +29,7 @@ from ..liveness import DEFAULT_TIMEOUT_SECONDS, BrokerIdentity, LiveBrokers
 from ..registration_body import (
     RegisteredTopics,
     checksum_and_fingerprint,
-    from_compressed,
+    read_compressed,
     read_registration,
 )
 from ..registry import BrokerRegistry, Departure, MasterOf
@@ -67,7 +67,8 @@ class RegistrationProcessor:
             return asyncio.get_running_loop().create_task(
                 self._register_compressed(connection, request, header)
             )
-        return self._lane.run(self._register(connection, request, header, None), len(request.body))
+        steps = self._register(connection, request, header, read_registration(request.body))
+        return self._lane.run(steps, len(request.body))
 
     def unregister_broker(self, _: Connection, request: RemotingCommand) -> Result:
         """104. Answered once no route contains the broker any more."""
@@ -78,7 +79,7 @@ class RegistrationProcessor:
     def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """322. Compare a broker's DataVersion with the known one, which is the body of the response."""
         header = QueryDataVersionRequestHeader.decode(request.ext_fields)
-        reported = DataVersion.decode(request.body)
+        reported = DataVersion.decode_request(request.body)
         key = (header.cluster_name, header.broker_addr)
         self._live.record_heartbeat(key)
         broker = self._live.get(key)
@@ -98,7 +99,7 @@ class RegistrationProcessor:
         connection: Connection,
         request: RemotingCommand,
         header: RegisterBrokerRequestHeader,
-        registered: RegisteredTopics | None,
+        reading: Steps[RegisteredTopics],
     ) -> Steps[Answer]:
         checksum, fingerprint = yield from checksum_and_fingerprint(request.body)
         if header.body_crc32 not in (0, checksum):
@@ -110,8 +111,7 @@ class RegistrationProcessor:
         identity = _identity(header, request)
         master = self._registry.refresh(identity, connection, fingerprint)
         if master is None:
-            if registered is None:
-                registered = yield from read_registration(request.body)
+            registered = yield from reading
             if connection.is_closed:
                 return None  # closed while this job waited in the lane: the broker will register again
             master = yield from self._registry.register(identity, connection, registered, fingerprint)
@@ -120,10 +120,10 @@ class RegistrationProcessor:
     async def _register_compressed(
         self, connection: Connection, request: RemotingCommand, header: RegisterBrokerRequestHeader
     ) -> Answer:
-        """Decode a compressed body as a whole, in a thread: by default brokers no longer compress."""
-        body = await asyncio.to_thread(RegisterBrokerBody.decode_compressed, request.body, request.version)
-        steps = self._register(connection, request, header, from_compressed(body))
-        outcome = self._lane.run(steps, len(request.body))
+        """Inflate the body in a thread, which other threads do not wait for."""
+        stream = await asyncio.to_thread(inflate_registration, request.body)
+        steps = self._register(connection, request, header, read_compressed(stream, request.version))
+        outcome = self._lane.run(steps, len(stream))
         return await outcome if isinstance(outcome, asyncio.Future) else outcome
 
     def _unregister(self, request: RemotingCommand, departure: Departure) -> Steps[Answer]:

@@ -78,7 +78,7 @@ class TopicProcessor:
     def register_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """217. The body is a TopicRouteData, of which only the queues are used."""
         header = RegisterTopicRequestHeader.decode(request.ext_fields)
-        body = TopicRouteData.decode(request.body)
+        body = TopicRouteData.decode_request(request.body)
         queues = [
             (
                 data.broker_name,

@@ -7,8 +7,18 @@ keys, which every Java client reads, but never references.
 
 from __future__ import annotations
 
+from .fastjson_limits import REQUEST_LIMITS, JsonLimits
 from .fastjson_reader import loads
 from .fastjson_writer import dumps, dumps_pretty, dumps_standard, wire_form
 from .object_key import ObjectKey
 
-__all__ = ["ObjectKey", "dumps", "dumps_pretty", "dumps_standard", "loads", "wire_form"]
+__all__ = [
+    "REQUEST_LIMITS",
+    "JsonLimits",
+    "ObjectKey",
+    "dumps",
+    "dumps_pretty",
+    "dumps_standard",
+    "loads",
+    "wire_form",
+]

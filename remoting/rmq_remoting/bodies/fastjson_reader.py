@@ -14,11 +14,14 @@ from typing import Final
 import orjson
 
 from ..errors import JsonError
+from ..integers import INT64_MAX, INT64_MIN
+from .fastjson_limits import NO_LIMITS, JsonLimits, check_count, too_many_values
 from .fastjson_references import resolve_references
 from .object_key import ObjectKey
 
 # Bodies nest less than ten levels. fastjson's limit is 512.
 MAX_DEPTH: Final = 128
+_MAX_DIGITS: Final = 20  # of a 64-bit integer with its sign
 
 _GAP: Final = re.compile(r"[ \t\r\n\f\b]*+")
 _GAP_OR_COMMAS: Final = re.compile(r"[ \t\r\n\f\b,]*+")
@@ -39,19 +42,22 @@ _ESCAPED: Final = {
 }
 
 
-def loads(data: bytes | bytearray | memoryview) -> object:
+def loads(data: bytes | bytearray | memoryview, limits: JsonLimits = NO_LIMITS) -> object:
     """Decode a JSON text, standard or in fastjson's dialect.
 
     Bare integer keys become ints and object keys `ObjectKey`s. Quoted keys stay text, whatever they contain;
     the typed bodies decode those, too. References are replaced with their targets, which are then shared.
     Raises JsonError, with the position if there is one.
     """
+    content = bytes(data)
     try:
-        value: object = orjson.loads(data)
+        value: object = orjson.loads(content)
     except orjson.JSONDecodeError:
-        value = _Reader(_decoded(data)).whole()
-    if b'"$ref"' in data or b"'$ref'" in data:
-        value = resolve_references(value)
+        value = _Reader(_decoded(content), limits.dialect_values).whole()
+    else:
+        check_count(content, value, limits.values)
+    if b'"$ref"' in content or b"'$ref'" in content:
+        value = resolve_references(value, limits.values)
     return value
 
 
@@ -65,11 +71,12 @@ def _decoded(data: bytes | bytearray | memoryview) -> str:
 class _Reader:
     """A recursive descent parser of one text."""
 
-    __slots__ = ("_position", "_text")
+    __slots__ = ("_most", "_position", "_text", "_values_left")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most_values: int) -> None:
         self._text = text
         self._position = 0
+        self._most = self._values_left = most_values
 
     def whole(self) -> object:
         value = self._value(MAX_DEPTH)
@@ -90,6 +97,9 @@ class _Reader:
         return JsonError(told, self._position)
 
     def _value(self, levels_left: int) -> object:
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise too_many_values(self._most)
         first = self._next(_GAP)
         if first in ('"', "'"):
             return self._string(first)
@@ -145,7 +155,7 @@ class _Reader:
             try:
                 return ObjectKey.of(self._object(levels_left - 1))  # type: ignore[arg-type]
             except TypeError as error:
-                raise JsonError("an object key whose own names are not all text", start) from error
+                raise JsonError(f"an object that cannot be a key: {error}", start) from error
         name = _NAME.match(self._text, self._position)
         if name is not None:
             self._position = name.end()
@@ -158,12 +168,12 @@ class _Reader:
 
     def _number(self, match: re.Match[str]) -> int | float:
         self._position = match.end()
-        if match[1] is None and match[2] is None:
-            try:
-                return int(match[0])
-            except ValueError as error:  # Python refuses thousands of digits, as they cost quadratic time
-                raise JsonError("a number of too many digits", match.start()) from error
-        return float(match[0])
+        if match[1] is not None or match[2] is not None:
+            return float(match[0])
+        # Not only Java's limit: with larger numbers as keys a dictionary can be made to take quadratic time.
+        if len(match[0]) <= _MAX_DIGITS and INT64_MIN <= (number := int(match[0])) <= INT64_MAX:
+            return number
+        raise JsonError("an integer of more than 64 bits", match.start())
 
     def _string(self, quote: str) -> str:
         match = _STRINGS[quote].match(self._text, self._position)

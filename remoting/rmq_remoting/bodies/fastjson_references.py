@@ -25,7 +25,7 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _UNDER_WAY: Final = (0, -1)
 
 
-def resolve_references(root: object) -> object:
+def resolve_references(root: object, most_values: int = MAX_EXPANDED_NODES) -> object:
     """Replace every reference with its target, in place; the target is shared, not copied.
 
     Raises JsonError for a reference without a target or inside its own target, and if the expanded value
@@ -34,7 +34,7 @@ def resolve_references(root: object) -> object:
     if _path_of(root) is not None:
         raise JsonError("the whole text is a reference")
     _Resolver(root).replace_in(root, MAX_EXPANDED_DEPTH)
-    _measured(root, {}, MAX_EXPANDED_DEPTH)
+    _Measure(min(most_values, MAX_EXPANDED_NODES)).of(root, MAX_EXPANDED_DEPTH)
     return root
 
 
@@ -128,25 +128,33 @@ def _stepped(node: object, step: re.Match[str], path: str) -> object:
     raise JsonError(f"the reference {path!r} has no target")
 
 
-def _measured(node: object, known: dict[int, tuple[int, int]], levels_left: int) -> tuple[int, int]:
-    """Count values and levels under a node with all references expanded. Raises JsonError over a bound."""
-    if not isinstance(node, dict | list):
-        return 1, 0
-    if id(node) in known:
-        if known[id(node)] is _UNDER_WAY:
-            raise JsonError("a reference lies inside its own target")
-        return known[id(node)]
-    if levels_left < 0:
-        raise JsonError(f"nested deeper than {MAX_EXPANDED_DEPTH} levels")
-    known[id(node)] = _UNDER_WAY
-    size, height = 1, 0
-    for item in node.values() if isinstance(node, dict) else node:
-        item_size, item_height = _measured(item, known, levels_left - 1)
-        size += item_size
-        height = max(height, item_height + 1)
-    if size > MAX_EXPANDED_NODES:
-        raise JsonError(f"the references expand to more than {MAX_EXPANDED_NODES} values")
-    if height > MAX_EXPANDED_DEPTH:
-        raise JsonError(f"nested deeper than {MAX_EXPANDED_DEPTH} levels")
-    known[id(node)] = size, height
-    return size, height
+class _Measure:
+    """Counts values and levels with all references expanded."""
+
+    def __init__(self, most_values: int) -> None:
+        self._most = most_values
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def of(self, node: object, levels_left: int) -> tuple[int, int]:
+        """Return the values and the levels under a node. Raises JsonError over a bound."""
+        if not isinstance(node, dict | list):
+            return 1, 0
+        known = self._known
+        if id(node) in known:
+            if known[id(node)] is _UNDER_WAY:
+                raise JsonError("a reference lies inside its own target")
+            return known[id(node)]
+        if levels_left < 0:
+            raise JsonError(f"nested deeper than {MAX_EXPANDED_DEPTH} levels")
+        known[id(node)] = _UNDER_WAY
+        size, height = 1, 0
+        for item in node.values() if isinstance(node, dict) else node:
+            item_size, item_height = self.of(item, levels_left - 1)
+            size += item_size
+            height = max(height, item_height + 1)
+        if size > self._most:
+            raise JsonError(f"the references expand to more than {self._most} values")
+        if height > MAX_EXPANDED_DEPTH:
+            raise JsonError(f"nested deeper than {MAX_EXPANDED_DEPTH} levels")
+        known[id(node)] = size, height
+        return size, height

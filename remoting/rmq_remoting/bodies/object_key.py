@@ -8,7 +8,11 @@ from typing import Self
 
 
 class ObjectKey(tuple[tuple[str, Hashable], ...]):
-    """The object's members as (name, value) pairs, sorted by name; inner objects and lists are frozen."""
+    """The object's members as (name, value) pairs, sorted by name; inner objects are frozen.
+
+    It holds no lists: the hashes of lists of numbers can be made to collide, and a dictionary with such keys
+    takes quadratic time. Every pair has a name, whose hash nobody can predict.
+    """
 
     __slots__ = ()
 
@@ -29,8 +33,6 @@ class ObjectKey(tuple[tuple[str, Hashable], ...]):
 def _frozen(value: object) -> Hashable:
     if isinstance(value, dict):
         return ObjectKey.of(value)
-    if isinstance(value, list):
-        return tuple(_frozen(item) for item in value)
     if isinstance(value, Hashable):
         return value
     raise TypeError(f"{type(value).__name__} cannot be part of a map key")

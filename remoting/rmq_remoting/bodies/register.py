@@ -18,7 +18,7 @@ from .topic import TopicConfig
 VERSION_WITH_MAPPINGS: Final = 413
 
 # 100,000 topics take about 6 MiB; compressed they are far below the frame limit.
-MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
+MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
 
 _LENGTH: Final = Struct(">i")
 
@@ -50,7 +50,7 @@ class RegisterBrokerBody(Body):
     @classmethod
     def decode_compressed(cls, data: bytes, broker_version: int = VERSION_WITH_MAPPINGS) -> Self:
         """Decode such a body of a broker with that version (its MQVersion ordinal). Raises BodyError."""
-        pieces = _Pieces(_inflated(data))
+        pieces = RegistrationPieces(inflate_registration(data))
         wrapper: dict[str, object] = {"dataVersion": fastjson.loads(pieces.next("data version"))}
         wrapper["topicConfigTable"] = topics = {}
         for _ in range(pieces.count("topics")):
@@ -69,7 +69,8 @@ def _piece(content: bytes) -> bytes:
     return _LENGTH.pack(len(content)) + content
 
 
-def _inflated(data: bytes) -> bytes:
+def inflate_registration(data: bytes) -> bytes:
+    """Return the stream of a compressed registration. Raises BodyError, also for one over 16 MiB."""
     inflater = zlib.decompressobj()
     try:
         inflated = inflater.decompress(data, MAX_INFLATED_BYTES)
@@ -82,14 +83,15 @@ def _inflated(data: bytes) -> bytes:
     return inflated
 
 
-class _Pieces:
-    """Cuts the decompressed stream into its pieces."""
+class RegistrationPieces:
+    """Cuts such a stream into its pieces; each method raises BodyError where the stream is damaged."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
     def count(self, items: str) -> int:
+        """Return the next number, how many `items` follow."""
         if self._position + _LENGTH.size > len(self._data):
             raise BodyError(f"RegisterBrokerBody: the stream ends before the number of {items}")
         (number,) = _LENGTH.unpack_from(self._data, self._position)
@@ -99,6 +101,7 @@ class _Pieces:
         return int(number)
 
     def next(self, piece: str) -> bytes:
+        """Return the next piece; `piece` says in errors what it is."""
         end = self.count(f"bytes of the {piece}") + self._position
         if end > len(self._data):
             raise BodyError(f"RegisterBrokerBody: the stream ends inside the {piece}")
@@ -107,6 +110,7 @@ class _Pieces:
         return content
 
     def next_text(self, piece: str) -> str:
+        """Return the next piece, which is text."""
         try:
             return self.next(piece).decode()
         except UnicodeDecodeError as error:

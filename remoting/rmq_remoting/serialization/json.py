@@ -120,8 +120,8 @@ def _decode_whole(data: bytes, body: bytes) -> RemotingCommand:
     code, flag, opaque, version = get("code", 0), get("flag", 0), get("opaque", 0), get("version", 0)
     if not (type(code) is type(flag) is type(opaque) is type(version) is int):
         raise HeaderDecodeError("code, flag, opaque and version must be integers")
-    if not (-_INT32_LIMIT <= opaque < _INT32_LIMIT and -_INT32_LIMIT <= code < _INT32_LIMIT):
-        raise HeaderDecodeError("code and opaque must fit 32 bits")
+    if min(code, flag, opaque, version) < -_INT32_LIMIT or max(code, flag, opaque, version) >= _INT32_LIMIT:
+        raise HeaderDecodeError("code, flag, opaque and version must fit 32 bits")
     ext = get("extFields")
     remark = get("remark")
     language = get("language", "JAVA")

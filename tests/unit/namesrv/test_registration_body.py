@@ -14,12 +14,12 @@ from rmq_namesrv import registration_body
 from rmq_namesrv.registration_body import (
     RegisteredTopics,
     checksum_and_fingerprint,
-    from_compressed,
+    read_compressed,
     read_registration,
 )
 from rmq_namesrv.routes import QueueNumbers
 from rmq_namesrv.slices import run_to_end
-from rmq_remoting.bodies.register import RegisterBrokerBody
+from rmq_remoting.bodies.register import VERSION_WITH_MAPPINGS, RegisterBrokerBody, inflate_registration
 from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper, TopicQueueMappingInfo
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig
 from rmq_remoting.errors import BodyError
@@ -31,6 +31,14 @@ VERSION = DataVersion(counter=5, state_version=0, timestamp=1_700_000_000_000)
 
 def read(body: bytes) -> RegisteredTopics:
     return run_to_end(read_registration(body))
+
+
+def read_stream(stream: bytes, version: int = VERSION_WITH_MAPPINGS) -> RegisteredTopics:
+    return run_to_end(read_compressed(stream, version))
+
+
+def stream_of(topics: list[TopicConfig], **others: Any) -> bytes:
+    return inflate_registration(body_of(topics, **others).encode_compressed())
 
 
 def pauses(body: bytes) -> int:
@@ -67,7 +75,7 @@ def test_a_golden_body() -> None:
     plain = read(examples["examples"][0]["json"].encode())
     assert plain == RegisteredTopics(VERSION, {"TopicTest": EIGHT_QUEUES}, {})
     compressed = bytes.fromhex(examples["compressed_example"]["hex"])
-    assert from_compressed(RegisterBrokerBody.decode_compressed(compressed)) == plain
+    assert read_stream(inflate_registration(compressed)) == plain
     checksum, _ = run_to_end(checksum_and_fingerprint(compressed))
     assert checksum == examples["compressed_example"]["crc32"]
 
@@ -194,6 +202,61 @@ def test_a_large_damaged_body_is_refused() -> None:
     for damaged in (body[:-3], body.replace(b'"topic-2999":{', b'"topic-2999":[', 1), body + b"}"):
         with pytest.raises(BodyError):
             read(damaged)
+
+
+# --- compressed registrations ---
+
+
+def test_a_compressed_body_is_decoded_with_pauses() -> None:
+    stream = stream_of(large())
+    assert read_stream(stream) == RegisteredTopics(VERSION, expected(), {})
+    assert sum(1 for _ in read_compressed(stream, VERSION_WITH_MAPPINGS)) > 10
+
+
+def test_the_mappings_of_a_compressed_body() -> None:
+    mapping = TopicQueueMappingInfo(topic="T", broker_name="broker-a", current_id_map={0: 0}, total_queues=2)
+    stream = stream_of([config("T")], topic_queue_mapping_info_map={"T": mapping})
+    assert read_stream(stream).mappings == {"T": mapping}
+    assert read_stream(stream, version=VERSION_WITH_MAPPINGS - 1).mappings == {}
+
+
+@pytest.mark.parametrize("line", ["", "T", "T 8 8", "T 8 8 x SINGLE_TAG", "T 8 3000000000 6 SINGLE_TAG"])
+def test_a_damaged_line_of_a_compressed_body_is_refused(line: str) -> None:
+    stream = stream_of([config("Topic")]).replace(
+        _piece(config("Topic").to_line().encode()), _piece(line.encode())
+    )
+    with pytest.raises(BodyError):
+        read_stream(stream)
+
+
+@given(st.binary())
+def test_random_streams_are_refused(stream: bytes) -> None:
+    with pytest.raises(BodyError):
+        read_stream(stream)
+
+
+# --- limits ---
+
+
+def test_too_many_topics_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration_body, "MAX_TOPICS", 3000)
+    assert len(read(body_of(large(3000)).encode()).topics) == 3000
+    for number in (3001, 5000):
+        with pytest.raises(BodyError, match="more than 3000 topics"):
+            read(body_of(large(number)).encode())
+        with pytest.raises(BodyError, match="more than 3000 topics"):
+            read_stream(stream_of(large(number)))
+
+
+def test_a_body_in_another_layout_is_bounded() -> None:
+    with pytest.raises(BodyError, match="more than 500000 values"):
+        read(b'{"topicConfigSerializeWrapper": {"topicConfigTable": [' + b"1," * 500_000 + b"1]}}")
+    with pytest.raises(BodyError, match="more than 50000 values"):
+        read(b"{'topicConfigSerializeWrapper': [" + b"1," * 50_000 + b"1]}")
+
+
+def _piece(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + content
 
 
 def test_checksums_are_computed_with_pauses() -> None:

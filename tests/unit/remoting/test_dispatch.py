@@ -766,6 +766,26 @@ async def test_the_default_clock_agrees_with_the_loop() -> None:
     assert dispatcher.clock() == pytest.approx(asyncio.get_running_loop().time(), abs=0.1)
 
 
+# --- long bodies ---
+
+
+async def test_a_long_body_is_refused() -> None:
+    dispatcher, tier = Dispatcher(Clock()), inline()
+    dispatcher.register([10], echo, tier, max_body_bytes=3)
+    peer = Peer(dispatcher)
+    requests = [request(10), request(10)]
+    requests[0].body, requests[1].body = b"123", b"1234"
+
+    dispatcher.dispatch_all(peer.connection, requests, 0.0, 0.0)
+    await loop_passes()
+
+    fitting, refusal = (peer.answers[sent.opaque] for sent in requests)
+    assert (fitting.code, fitting.body) == (0, b"123")
+    assert refusal.code == ResponseCode.INVALID_PARAMETER
+    assert refusal.remark == "SEND_MESSAGE: a body of 4 bytes is over the limit of 3: split the request"
+    assert tier.statistics.accepted == 1
+
+
 # --- requests that are answered together ---
 
 

@@ -16,7 +16,12 @@ BROKEN = raw_frame(b"{}", serialization=9)
 
 
 def exchange_of(*, takes_turns: bool = True) -> Exchange:
-    return Exchange(max_frame_bytes=MAX_FRAME_BYTES, max_pending_requests=100, takes_turns=takes_turns)
+    return Exchange(
+        max_frame_bytes=MAX_FRAME_BYTES,
+        max_header_bytes=MAX_FRAME_BYTES,
+        max_pending_requests=100,
+        takes_turns=takes_turns,
+    )
 
 
 def request(opaque: int, body: bytes = b"") -> RemotingCommand:

@@ -214,6 +214,21 @@ def test_limit_can_be_lower() -> None:
     assert isinstance(decoder.failure, FrameError)
 
 
+@pytest.mark.parametrize("serialization", [0, 1])
+def test_a_long_header_is_refused_by_its_length_alone(serialization: int) -> None:
+    decoder = FrameDecoder(max_header_bytes=1000)
+
+    assert decoder.feed(struct.pack(">iI", 5000, serialization << 24 | 1001)) == []
+
+    assert str(decoder.failure) == "header of 1001 bytes is over the limit of 1000"
+
+
+def test_a_header_of_exactly_the_limit_is_read() -> None:
+    header = b'{"code":5}'
+    (command,) = FrameDecoder(max_header_bytes=len(header)).feed(raw_frame(header))
+    assert command.code == 5
+
+
 @pytest.mark.parametrize("length", [3, 2, 1, 0, -1, -2, -5, -(2**31), 2**31 - 1, MAX_FRAME_BYTES])
 def test_an_impossible_length_is_refused(length: int) -> None:
     decoder = FrameDecoder()

@@ -22,12 +22,13 @@ def test_waiting_requests_are_counted() -> None:
 
 def test_refusals_are_counted_and_name_the_bound() -> None:
     tier = InlineTier("send", capacity=10, max_wait_ms=200)
+    tier.statistics.waiting = 10
     full, late = tier.refuse_full(), tier.refuse_late(0.25)
     assert (full.code, late.code) == (ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY)
     assert full.remark == "[REJECTREQUEST]system busy: 10 requests of tier send are under way already"
     assert late.remark == (
         "[TIMEOUT_CLEAN_QUEUE]broker busy: waited 250 ms in tier send, the limit is 200 ms; "
-        "0 requests wait there"
+        "10 requests wait there"
     )
     assert (tier.statistics.rejected_full, tier.statistics.rejected_late) == (1, 1)
 
@@ -67,3 +68,37 @@ def test_a_stopped_pool_drops_queued_work_and_refuses_more() -> None:
         pool.submit(lambda: None)
     pool._executor.shutdown(wait=True)
     assert ran == ["running"]
+
+
+def test_one_connection_cannot_take_the_whole_capacity() -> None:
+    tier = InlineTier("pull", capacity=3200, max_wait_ms=200)
+    greedy, modest, other = object(), object(), object()
+    while tier.has_room(greedy):
+        tier.enter(greedy)
+    assert tier.statistics.waiting == 1600
+    refusal = tier.refuse_full()
+    assert refusal.remark.endswith(
+        "1600 requests of tier pull are under way already, 200 or more of them from this connection"
+    )
+    for owner in (modest, other):
+        while tier.has_room(owner):
+            tier.enter(owner)
+    assert tier.statistics.waiting == 2000
+    for _ in range(1600):
+        tier.leave(greedy, 0.0)
+    assert tier.has_room(greedy) and tier.has_room(modest)
+
+
+def test_a_small_capacity_is_for_everybody() -> None:
+    tier, owner = InlineTier("admin", capacity=64, max_wait_ms=200), object()
+    while tier.has_room(owner):
+        tier.enter(owner)
+    assert tier.statistics.waiting == 64
+
+
+def test_the_shares_of_gone_connections_are_forgotten() -> None:
+    tier = InlineTier("pull", capacity=10, max_wait_ms=200)
+    for owner in [object() for _ in range(5)]:
+        tier.enter(owner)
+        tier.leave(owner, 0.1)
+    assert not tier._shares

@@ -45,7 +45,7 @@ from rmq_remoting.bodies.topic import (
     TopicStatsTable,
 )
 from rmq_remoting.codes import LanguageCode
-from rmq_remoting.errors import BodyError
+from rmq_remoting.errors import BodyError, JsonError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.golden import DATA, json_file
 
@@ -262,6 +262,19 @@ def test_unknown_languages_are_other(text: str, language: LanguageCode) -> None:
 def test_errors_name_class_and_field(body: type[Body], text: str, problem: str) -> None:
     with pytest.raises(BodyError, match=problem):
         body.decode(text.encode())
+
+
+def test_many_problems_are_only_counted() -> None:
+    with pytest.raises(BodyError, match="TopicRouteData: 101 missing or invalid fields"):
+        TopicRouteData.decode(b'{"queueDatas":[' + b"{}," * 100 + b"{}]}")
+
+
+def test_a_request_is_bounded() -> None:
+    text = b'{"table":{' + b",".join(b'"%d":"v"' % number for number in range(40_000)) + b"}}"
+    assert len(KVTable.decode(text).table) == 40_000
+    with pytest.raises(JsonError, match="more than 32768 values"):
+        KVTable.decode_request(text)
+    assert KVTable.decode_request(b'{"table":{"a":"b"}}').table == {"a": "b"}
 
 
 def test_a_message_queue_is_a_value() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_remoting.bodies import fastjson
-from rmq_remoting.bodies.fastjson import ObjectKey
+from rmq_remoting.bodies.fastjson import JsonLimits, ObjectKey
 from rmq_remoting.bodies.fastjson_reader import MAX_DEPTH
 from rmq_remoting.errors import JsonError
 from rmq_remoting.message_queue import MessageQueue
@@ -27,18 +27,13 @@ EXAMPLES = [
 ]
 QUEUE_KEY = ObjectKey.of({"topic": "T", "queueId": 1})
 
+_LONG = st.integers(-(2**63), 2**63 - 1)
 Tree = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    st.none() | st.booleans() | _LONG | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.text()
-            | st.integers(-(2**63), 2**63 - 1)
-            | st.dictionaries(st.text(), st.integers() | st.text(), max_size=3).map(ObjectKey.of),
+            st.text() | _LONG | st.dictionaries(st.text(), _LONG | st.text(), max_size=3).map(ObjectKey.of),
             inner,
             max_size=4,
         )
@@ -134,11 +129,14 @@ def test_the_dialect_is_decoded(text: str, value: object) -> None:
         (b"{0:yes}", r"a value is expected, found 'y' \(at character 3\)"),
         (b"{1.5:1}", r"a key is expected"),
         (b"{[1]:1}", r"a key is expected .*found '\[' \(at character 1\)"),
-        (b"{{0:1}:1}", r"an object key whose own names are not all text \(at character 1\)"),
+        (b"{{0:1}:1}", r"an object that cannot be a key: 0 cannot be a name .* \(at character 1\)"),
+        (b"{{a:[1]}:1}", r"an object that cannot be a key: list cannot be part .* \(at character 1\)"),
         (b"{0:'abc}", r"a string without an end \(at character 3\)"),
         (b"{0:'a\\q'}", r"an unknown escape \\q \(at character 5\)"),
         (b"{0:'\\ud83d'}", r"half of a surrogate pair \(at character 4\)"),
-        (b"{0:" + b"9" * 5000 + b"}", r"a number of too many digits \(at character 3\)"),
+        (b"{0:" + b"9" * 5000 + b"}", r"an integer of more than 64 bits \(at character 3\)"),
+        (b"{0:9223372036854775808}", r"an integer of more than 64 bits \(at character 3\)"),
+        (b"{-9223372036854775809:0}", r"an integer of more than 64 bits \(at character 1\)"),
         (b"{0:\xff}", r"not UTF-8 text: .* \(at character 3\)"),
         (b"[" * (MAX_DEPTH + 1) + b"]", r"nested deeper than 128 levels"),
         (b"{a:" * 100_000, r"nested deeper than 128 levels"),
@@ -194,6 +192,38 @@ def test_text_as_long_as_the_largest_frame_takes_linear_time() -> None:
     assert isinstance(value, dict)
     assert len(value) == 16 * 1024 * 1024 // 70
     assert time.process_time() - started < 10
+
+
+class TestLimits:
+    _limits = JsonLimits(values=1000, dialect_values=100)
+
+    @pytest.mark.parametrize(("begin", "end", "around"), [("[", "]", 1), ('[{"a":[', "]}]", 3)])
+    def test_of_standard_text(self, begin: str, end: str, around: int) -> None:
+        zeros = "0," * (999 - around)
+        assert fastjson.loads(f"{begin}{zeros}0{end}".encode(), self._limits)
+        with pytest.raises(JsonError, match="more than 1000 values"):
+            fastjson.loads(f"{begin}{zeros}0,0{end}".encode(), self._limits)
+
+    def test_commas_in_text_do_not_count(self) -> None:
+        assert fastjson.loads(b'["' + b"," * 5000 + b'"]', self._limits) == ["," * 5000]
+
+    def test_of_the_dialect(self) -> None:
+        assert fastjson.loads(b"{1:[" + b"0," * 98 + b"]}", self._limits) == {1: [0] * 98}
+        with pytest.raises(JsonError, match="more than 100 values"):
+            fastjson.loads(b"{1:[" + b"0," * 99 + b"]}", self._limits)
+
+    def test_of_references(self) -> None:
+        text = b"[[%b]," + b'{"$ref":"$[0]"},' * 30 + b"0]"
+        with pytest.raises(JsonError, match="the references expand to more than 1000 values"):
+            fastjson.loads(text % b",".join([b"0"] * 40), self._limits)
+        assert len(fastjson.loads(text % b"0", self._limits)) == 32  # type: ignore[arg-type]
+
+    def test_a_request_is_decoded_in_little_time_at_its_limit(self) -> None:
+        for text in (b"[" + b"0," * 2_000_000 + b"0]", b"{1:[" + b"0," * 2_000_000 + b"0]}"):
+            started = time.process_time()
+            with pytest.raises(JsonError, match="values"):
+                fastjson.loads(text, fastjson.REQUEST_LIMITS)
+            assert time.process_time() - started < 2
 
 
 class TestReferences:

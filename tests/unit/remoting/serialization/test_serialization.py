@@ -58,7 +58,7 @@ def test_json_number_that_is_no_integer(name: str, value: str) -> None:
         read_json(f'{{"{name}":{value}}}'.encode())
 
 
-@pytest.mark.parametrize("name", ["code", "opaque"])
+@pytest.mark.parametrize("name", ["code", "flag", "opaque", "version"])
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**63 - 1])
 def test_json_number_over_32_bits(name: str, value: int) -> None:
     with pytest.raises(HeaderDecodeError, match="32 bits"):
