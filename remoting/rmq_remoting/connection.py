@@ -33,6 +33,9 @@ class ConnectionSettings:
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_header_bytes: int = MAX_REQUEST_HEADER_BYTES
     max_pending_requests: int = 65_535
+    # While so many requests of the peer are in a thread pool, its further requests wait for their turn: each
+    # answer may be large.
+    max_pooled_requests: int = 32
     # Bound of the write buffer for requests of this side: a time-out does not take their bytes back.
     max_unsent_bytes: int = 128 * 1024 * 1024
     # Whether reading stops while the peer does not read. Of two sides that talk much only one may do that, or
@@ -91,6 +94,7 @@ class Connection:
         "_loop",
         "_on_close",
         "_on_open",
+        "_pooled",
         "_settings",
         "_sweeper",
         "_transport",
@@ -132,6 +136,7 @@ class Connection:
         self._flush_scheduled = False
         self._in_turn = False
         self._turn_scheduled = False
+        self._pooled = 0
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = self._loop.create_future()
         self._writable = asyncio.Event()
@@ -179,6 +184,7 @@ class Connection:
 
     def eof_received(self) -> None:
         """Answer what the peer has asked before the connection ends: it sends no more."""
+        self._exchange.is_busy = False
         self._run_waiting()
 
     def pause_writing(self) -> None:
@@ -200,6 +206,7 @@ class Connection:
         self.statistics.closed += 1
         is_cut_off = self._ending is not None or not self.is_writable
         self._transport = self._ending = None
+        self._exchange.is_busy = False
         # Requests that arrived before the peer closed run, unless this side closed: some want no response.
         while not is_cut_off and (turn := self._exchange.next_turn()) is not None:
             self._run(*turn, self._handler.clock())
@@ -217,6 +224,20 @@ class Connection:
             self._on_close(self)
 
     # --- turns ---
+
+    def pool_entered(self) -> None:
+        """Count a request that was passed to a thread pool."""
+        self._pooled += 1
+        if self._pooled == self._settings.max_pooled_requests:
+            self._exchange.is_busy = True
+
+    def pool_left(self) -> None:
+        """Count the end of such a request, after its response was written."""
+        self._pooled -= 1
+        if self._exchange.is_busy and self._pooled < self._settings.max_pooled_requests:
+            self._exchange.is_busy = False
+            self._exchange.turns.ended(self._handler.clock())
+            self._follow()
 
     def _run(self, requests: list[RemotingCommand], received_at: float, now: float) -> None:
         self._in_turn = True

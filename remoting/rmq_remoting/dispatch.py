@@ -301,6 +301,8 @@ class Dispatcher:
         except CommandError as refusal:
             tier.leave(connection, 0.0)
             self._refuse(connection, request, row, refusal, self.clock() - received_at)
+        else:
+            connection.pool_entered()
 
     def _run_in_pool(
         self,
@@ -317,10 +319,12 @@ class Dispatcher:
         if waited > tier.max_wait_seconds:
             loop.call_soon_threadsafe(self._end_late, connection, request, row, waited)
             return
-        try:
-            outcome = cast(object, row.processor(connection, request))
-        except BaseException as error:
-            outcome = error
+        outcome: object = None
+        if not connection.is_closed:  # otherwise nobody would get the answer
+            try:
+                outcome = cast(object, row.processor(connection, request))
+            except BaseException as error:
+                outcome = error
         loop.call_soon_threadsafe(self._end_in_pool, connection, request, row, received_at, outcome)
 
     def _end_late(
@@ -328,6 +332,7 @@ class Dispatcher:
     ) -> None:
         row.tier.statistics.running -= 1
         self._refuse(connection, request, row, row.tier.refuse_late(waited), waited)
+        connection.pool_left()
 
     def _end_in_pool(
         self,
@@ -347,6 +352,7 @@ class Dispatcher:
             self._defer(connection, request, row, outcome, received_at)
         else:
             self._answer(connection, request, row, outcome, self.clock() - received_at)
+        connection.pool_left()
 
     def _failure(self, row: Registration, request: RemotingCommand, error: BaseException) -> RemotingCommand:
         if isinstance(error, CommandError):

@@ -18,12 +18,12 @@ class Exchange:
     """Requests and responses of both directions.
 
     Responses go to the replies of `pending`. Requests of the peer run in `turns`, and only while the peer
-    takes responses (`peer_reads`). With `takes_turns` false all of them run at once and reading never stops:
-    of two sides that talk much only one may stop reading, or both could wait for each other for ever. The
-    server does, the client does not.
+    takes responses (`peer_reads`) and few of its requests are in a thread pool (`is_busy`). With
+    `takes_turns` false all of them run at once and reading never stops: of two sides that talk much only one
+    may stop reading, or both could wait for each other for ever. The server does, the client does not.
     """
 
-    __slots__ = ("_decoder", "_takes_turns", "failure", "peer_reads", "pending", "turns")
+    __slots__ = ("_decoder", "_takes_turns", "failure", "is_busy", "peer_reads", "pending", "turns")
 
     def __init__(
         self, *, max_frame_bytes: int, max_header_bytes: int, max_pending_requests: int, takes_turns: bool
@@ -35,6 +35,7 @@ class Exchange:
         # Set once the peer has broken the protocol: the connection ends after the requests before that.
         self.failure: ProtocolError | None = None
         self.peer_reads = True  # false while the transport's write buffer is over its high watermark
+        self.is_busy = False  # true while as many of the peer's requests as allowed are in a thread pool
 
     def receive(self, data: bytes, now: float) -> list[RemotingCommand]:
         """Take bytes from the peer; return the requests whose turn it is at once.
@@ -47,8 +48,8 @@ class Exchange:
             self.failure = decoder.failure
         if commands and self.pending.by_number:
             commands = self.pending.complete(commands)
-        if self._takes_turns and (len(commands) > TURN_REQUESTS or self.turns.waiting):
-            return self.turns.take(commands, now)
+        if self._takes_turns and (len(commands) > TURN_REQUESTS or self.turns.waiting or self.is_busy):
+            return self.turns.take(commands, now, all_wait=self.is_busy)
         return commands
 
     @property
@@ -58,9 +59,9 @@ class Exchange:
 
     def next_turn(self) -> tuple[list[RemotingCommand], float] | None:
         """Return the requests of the next turn and since when they have waited; None if none may run now."""
-        return self.turns.next() if self.peer_reads else None
+        return self.turns.next() if self.peer_reads and not self.is_busy else None
 
     @property
     def has_turn(self) -> bool:
         """Whether `next_turn` has requests."""
-        return self.peer_reads and self.turns.waiting > 0
+        return self.peer_reads and not self.is_busy and self.turns.waiting > 0

@@ -23,13 +23,15 @@ class RequestTurns:
         self._last_turn_ended_at = 0.0
         self.waiting = 0  # number of requests
 
-    def take(self, requests: list[RemotingCommand], now: float) -> list[RemotingCommand]:
+    def take(
+        self, requests: list[RemotingCommand], now: float, *, all_wait: bool = False
+    ) -> list[RemotingCommand]:
         """Return the requests of this read that run at once; the others wait.
 
         None run at once where earlier requests wait: all keep their order.
         """
         first: list[RemotingCommand] = []
-        if not self.waiting:
+        if not self.waiting and not all_wait:
             first, requests = requests[:TURN_REQUESTS], requests[TURN_REQUESTS:]
         if requests:
             self._batches.append((requests, now))

@@ -670,6 +670,41 @@ async def test_a_blocked_pool_delays_no_other_tier(pools: Callable[..., PoolTier
     assert blocked.statistics.max_waiting == 10
 
 
+async def test_requests_behind_many_in_a_pool_wait_for_them(pools: Callable[..., PoolTier]) -> None:
+    gate, pool, clock = Gate(), pools("slow", threads=2, max_wait_ms=60_000), Clock()
+    dispatcher = Dispatcher(clock)
+    dispatcher.register([12], gate, pool)
+    dispatcher.register([10], echo, inline())
+    busy, other = Peer(dispatcher, ConnectionSettings(max_pooled_requests=5)), Peer(dispatcher)
+    slow, behind = [request(12) for _ in range(7)], request(10)
+    busy.send(*slow[:5])
+    busy.send(*slow[5:], behind)
+    unrelated = request(10)
+    other.send(unrelated)
+    await until(lambda: unrelated.opaque in other.answers)
+    assert pool.statistics.accepted == 5, "each answer may be large"
+    assert not busy.answers
+
+    clock.seconds += 50  # the time in the pool is no wait for the tier of the last one
+    gate.opened.set()
+    await until(lambda: len(busy.answers) == 8)
+    assert {answer.code for answer in busy.answers.values()} == {0}
+
+
+async def test_a_pool_does_no_work_for_a_peer_that_has_gone(pools: Callable[..., PoolTier]) -> None:
+    gate, pool = Gate(), pools("query")
+    dispatcher = Dispatcher()
+    dispatcher.register([12], gate, pool)
+    peer = Peer(dispatcher)
+    peer.send(request(12), request(12), request(12))
+    await until(lambda: gate.entered == 1)
+    peer.connection.abort()
+    gate.opened.set()
+    await until(lambda: dispatcher.is_idle)
+    assert gate.entered == 1
+    assert next(dispatcher.registrations()).answered[-1] == 2
+
+
 async def deferred(asked: RemotingCommand) -> RemotingCommand:
     await asyncio.sleep(0)
     return asked.response(0)

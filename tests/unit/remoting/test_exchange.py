@@ -103,6 +103,18 @@ def test_a_peer_that_does_not_read_has_no_turn_and_is_not_read_from() -> None:
     assert next_numbers(exchange) is None
 
 
+def test_a_peer_with_many_requests_in_a_pool_has_no_turn() -> None:
+    exchange = exchange_of()
+    exchange.is_busy = True
+    assert exchange.receive(stream(request(1), request(2)), 1.0) == []
+    assert not exchange.has_turn
+    assert next_numbers(exchange) is None
+    assert exchange.wants_data
+    exchange.is_busy = False
+    assert next_numbers(exchange) == [1, 2]
+    assert numbers(exchange.receive(stream(request(3)), 2.0)) == [3]
+
+
 def test_reading_stops_while_too_many_requests_wait() -> None:
     exchange = exchange_of()
     exchange.receive(stream(*[request(0)] * (TURN_REQUESTS + MAX_WAITING_REQUESTS)), 1.0)
