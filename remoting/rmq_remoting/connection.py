@@ -33,8 +33,7 @@ class ConnectionSettings:
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_header_bytes: int = MAX_REQUEST_HEADER_BYTES
     max_pending_requests: int = 65_535
-    # While so many requests of the peer are in a thread pool, its further requests wait for their turn: each
-    # answer may be large.
+    # Most requests of the peer in thread pools, since each answer may be large. Its other requests wait.
     max_pooled_requests: int = 32
     # Bound of the write buffer for requests of this side: a time-out does not take their bytes back.
     max_unsent_bytes: int = 128 * 1024 * 1024
