@@ -101,7 +101,6 @@ class Connection:
         "_writable",
         "attributes",
         "is_writable",
-        "last_active",
         "local_address",
         "remote_address",
         "statistics",
@@ -126,6 +125,7 @@ class Connection:
             max_header_bytes=settings.max_header_bytes,
             max_pending_requests=settings.max_pending_requests,
             takes_turns=settings.stops_reading,
+            now=self._loop.time(),
         )
         # Set while frames can be written. From close() until the end the transport is in `_ending` instead.
         self._transport: asyncio.Transport | None = None
@@ -141,7 +141,6 @@ class Connection:
         self._writable = asyncio.Event()
         self._writable.set()
         self.is_writable = True
-        self.last_active = self._loop.time()
         self.remote_address: tuple[str, int] = ("", 0)
         self.local_address: tuple[str, int] = ("", 0)
         # State that services keep about this peer, each under a key of its own.
@@ -169,7 +168,7 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         """Run the requests in `data` whose turn it is; their responses leave in one write."""
-        now = self.last_active = self._loop.time()
+        now = self._loop.time()
         self.statistics.bytes_read += len(data)
         exchange = self._exchange
         requests = exchange.receive(data, now)
@@ -365,6 +364,11 @@ class Connection:
         """The peer's address as host:port."""
         host, port = self.remote_address
         return f"{host}:{port}"
+
+    @property
+    def last_command_at(self) -> float:
+        """When the peer completed a command for the last time, or connected, by the loop's clock."""
+        return self._exchange.last_command_at
 
     @property
     def descriptor(self) -> int:

@@ -23,10 +23,25 @@ class Exchange:
     may stop reading, or both could wait for each other for ever. The server does, the client does not.
     """
 
-    __slots__ = ("_decoder", "_takes_turns", "failure", "is_busy", "peer_reads", "pending", "turns")
+    __slots__ = (
+        "_decoder",
+        "_takes_turns",
+        "failure",
+        "is_busy",
+        "last_command_at",
+        "peer_reads",
+        "pending",
+        "turns",
+    )
 
     def __init__(
-        self, *, max_frame_bytes: int, max_header_bytes: int, max_pending_requests: int, takes_turns: bool
+        self,
+        *,
+        max_frame_bytes: int,
+        max_header_bytes: int,
+        max_pending_requests: int,
+        takes_turns: bool,
+        now: float = 0.0,
     ) -> None:
         self._decoder = FrameDecoder(max_frame_bytes, max_header_bytes)
         self._takes_turns = takes_turns
@@ -35,6 +50,8 @@ class Exchange:
         # Set once the peer has broken the protocol: the connection ends after the requests before that.
         self.failure: ProtocolError | None = None
         self.peer_reads = True  # false while the transport's write buffer is over its high watermark
+        # Bytes that complete no command do not count: with a few of them a peer could hold the connection.
+        self.last_command_at = now
         self.is_busy = False  # true while as many of the peer's requests as allowed are in a thread pool
 
     def receive(self, data: bytes, now: float) -> list[RemotingCommand]:
@@ -46,8 +63,10 @@ class Exchange:
         commands = decoder.feed(data)
         if decoder.failure is not None:
             self.failure = decoder.failure
-        if commands and self.pending.by_number:
-            commands = self.pending.complete(commands)
+        if commands:
+            self.last_command_at = now
+            if self.pending.by_number:
+                commands = self.pending.complete(commands)
         if self._takes_turns and (len(commands) > TURN_REQUESTS or self.turns.waiting or self.is_busy):
             return self.turns.take(commands, now, all_wait=self.is_busy)
         return commands

@@ -153,9 +153,10 @@ class RemotingServer:
         return max(0.05, min(5.0, self._idle_seconds / 4))
 
     def _close_idle(self) -> None:
+        """Close the connections whose peers have completed no command for `idle_seconds`."""
         loop = asyncio.get_running_loop()
         before = loop.time() - self._idle_seconds
-        for connection in [c for c in self.connections if c.last_active < before and not c.is_closed]:
+        for connection in [c for c in self.connections if c.last_command_at < before and not c.is_closed]:
             self.statistics.idle_closed += 1
             connection.close()
         self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)

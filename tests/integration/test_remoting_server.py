@@ -143,6 +143,21 @@ async def test_only_idle_connections_are_closed() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_bytes_that_complete_no_command_keep_no_connection_open() -> None:
+    server = RemotingServer(dispatcher(), idle_seconds=120.0)
+    await server.start(LOOPBACK, 0)
+    async with raw_client(server.port) as slow:
+        frame = encode_frame(request())
+        for byte in frame[:13]:
+            assert server.statistics.idle_closed == 0
+            slow.send_bytes(bytes([byte]))
+            await asyncio.sleep(10)
+        assert await slow.until_closed() == []
+        assert server.statistics.idle_closed == 1
+    await server.stop()
+
+
+@pytest.mark.virtual_time
 async def test_an_idle_connection_that_does_not_read_is_aborted() -> None:
     settings = ConnectionSettings(write_high_bytes=MIB, write_low_bytes=1000, linger_seconds=5.0)
     server = RemotingServer(dispatcher(), settings=settings, idle_seconds=120.0)

@@ -60,7 +60,7 @@ class ServerSettings(SettingsGroup):
     server_channel_max_idle_seconds: Seconds = setting(
         120,
         "serverChannelMaxIdleTimeSeconds",
-        "Idle time after which a connection is closed.",
+        "Time without a complete request or response after which a connection is closed.",
     )
     write_buffer_high_water_mark_bytes: ByteCount = setting(
         0,
