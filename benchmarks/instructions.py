@@ -61,7 +61,7 @@ _WINDOWS: Final = 5
 _QUEUES: Final = 8
 _BODY: Final = bytes(range(128))
 _BATCH: Final = 32
-_PREPARED: Final = 40  # batches in each queue before pulls and pops
+_PREPARED: Final = 48  # batches in each queue before pulls and pops
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 # The client's counter has 65,536 values. The warm-up passes all of this many.
 _COUNTERS: Final = 512
