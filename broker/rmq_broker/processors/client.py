@@ -71,12 +71,13 @@ class ClientProcessor:
         data = HeartbeatData.decode_request(request.body)
         _check_bounds(data)
         client = ConnectedClient.of(connection, request, data.client_id, self._steady_ms())
+        # First, because they may be refused: then nothing of the heartbeat counts.
+        groups = dict.fromkeys(producer.group_name for producer in data.producer_data_set)
+        self._producers.register_all(groups, client)
         changed = False
         for consumer in data.consumer_data_set:
             heartbeat = Heartbeat(consumer, data.heartbeat_fingerprint, data.without_sub)
             changed |= self._register(heartbeat, client)
-        groups = dict.fromkeys(producer.group_name for producer in data.producer_data_set)
-        self._producers.register_all(groups, client)
         # A client without fingerprints always sends complete heartbeats.
         changed = changed or data.heartbeat_fingerprint == 0
         fields = {_SUPPORTS_SHORT_HEARTBEATS: "true", _SUBSCRIPTION_CHANGED: "true" if changed else "false"}

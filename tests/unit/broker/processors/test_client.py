@@ -229,3 +229,16 @@ async def test_a_heartbeat_of_many_groups_is_accepted() -> None:
     data = _groups(*map(str, range(1023)), tags=1024)
     broker.clients.heartbeat(peer.connection, _request(RequestCode.HEART_BEAT, body=data.encode()))
     assert len(broker.producers.groups()) == 1023
+
+
+async def test_a_heartbeat_with_too_many_further_groups_changes_nothing() -> None:
+    broker, peer = _Broker(), Peer()
+    first = HeartbeatData(
+        client_id="c", producer_data_set=[ProducerData(group_name=f"{number}") for number in range(1024)]
+    )
+    broker.clients.heartbeat(peer.connection, _request(RequestCode.HEART_BEAT, body=first.encode()))
+    further = _request(RequestCode.HEART_BEAT, body=_groups("one more").encode())
+    with pytest.raises(CommandError, match="1025 producer groups on one connection"):
+        broker.clients.heartbeat(peer.connection, further)
+    assert len(broker.producers.groups()) == 1024
+    assert broker.consumers.find_group("CG") is None
