@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 from pathlib import Path
 from typing import Final
 
 from .errors import StoreDamaged
 
+log = logging.getLogger("rmq.store")
+
 _IN_USE: Final = (errno.EAGAIN, errno.EACCES)
+# NFS wants a descriptor for writing, which a folder cannot have.
+_NO_FOLDER_LOCKS: Final = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 # Device and inode of the folders that stores of this process have locked.
 _held_here: Final[set[tuple[int, int]]] = set()
 
@@ -27,7 +32,8 @@ class DirectoryLock:
         """Lock the directory, and the folder of its commit log, which may be elsewhere.
 
         That folder itself is locked (flock): a file of ours among those of the log would be in Apache's way.
-        Raises StoreDamaged if either is locked already, OSError if it cannot be locked.
+        Some network file systems cannot do that, which is logged. Raises StoreDamaged if either is locked
+        already, OSError if it cannot be locked.
         """
         self._log_descriptor = -1
         status = folder.stat()
@@ -68,7 +74,13 @@ class DirectoryLock:
                     f"the commit log {folder} is in use by another broker; give each broker its own "
                     "storePathCommitLog"
                 ) from error
-            raise
+            if error.errno not in _NO_FOLDER_LOCKS:
+                raise
+            log.warning(
+                "commit log not locked path=%s cause=%s; no other broker may have it as storePathCommitLog",
+                folder,
+                error,
+            )
 
 
 def _in_use(folder: Path) -> StoreDamaged:

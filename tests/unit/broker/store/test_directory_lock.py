@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,31 @@ def test_two_stores_with_one_commit_log(tmp_path: Path) -> None:
     lock.release()
     DirectoryLock(tmp_path / "b", tmp_path / "log").release()
     assert not list((tmp_path / "log").iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.EBADF, errno.ENOLCK])
+def test_a_file_system_without_locks_for_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lock = DirectoryLock(tmp_path, tmp_path)
+    assert "commit log not locked" in caplog.text
+    with pytest.raises(StoreDamaged):
+        DirectoryLock(tmp_path)
+    lock.release()
+
+
+def test_a_folder_that_cannot_be_locked_leaves_no_lock_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", refuse)
+        with pytest.raises(OSError, match="Input/output error"):
+            DirectoryLock(tmp_path, tmp_path)
+    DirectoryLock(tmp_path, tmp_path).release()
