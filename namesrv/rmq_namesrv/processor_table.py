@@ -8,6 +8,7 @@ from typing import Final
 
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.framing import MAX_REQUEST_BODY_BYTES
 from rmq_remoting.tiers import InlineTier, PoolTier
 
 from .config import NamesrvSettings
@@ -23,7 +24,6 @@ from .processors.topics import TopicProcessor
 # and operators wait longer.
 _ROUTE_WAIT_MS: Final = 3000
 _ADMIN_WAIT_MS: Final = 5000
-_MAX_BODY_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def fill_table(dispatcher: Dispatcher, processors: Processors, settings: Namesrv
     )
     admin = InlineTier("admin", capacity=capacity, max_wait_ms=_ADMIN_WAIT_MS)
     lists = PoolTier("lists", threads=settings.default_threads, capacity=capacity, max_wait_ms=_ADMIN_WAIT_MS)
-    it, row = processors, partial(dispatcher.register, max_body_bytes=_MAX_BODY_BYTES)
+    it, row = processors, partial(dispatcher.register, max_body_bytes=MAX_REQUEST_BODY_BYTES)
 
     row([RequestCode.GET_ROUTEINFO_BY_TOPIC], it.route.get_route_info_by_topic, route)
 

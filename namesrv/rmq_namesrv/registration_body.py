@@ -198,8 +198,7 @@ class _Topics:
                 self._add_unknown(name, config)
             if count % _PAUSE_EVERY == 0:
                 yield
-        if len(numbers) > MAX_TOPICS:
-            raise BodyError(f"RegisterBrokerBody: more than {MAX_TOPICS} topics")
+        self._check_count()
         yield
         return True
 
@@ -217,6 +216,9 @@ class _Topics:
             )
             known = self._known_lines[key] = self._known.setdefault(known, known)
         self.numbers[name] = known
+        self._check_count()
+
+    def _check_count(self) -> None:
         if len(self.numbers) > MAX_TOPICS:
             raise BodyError(f"RegisterBrokerBody: more than {MAX_TOPICS} topics")
 

@@ -16,9 +16,11 @@ from .serialization import binary, json
 
 # Apache's frame limit counts the length field itself (LengthFieldBasedFrameDecoder).
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-# No client sends longer ones, and decoding 16 MiB of fields costs seconds. A response may have
-# a longer one, since that to a batch names every message.
+# No client sends longer ones, and decoding 16 MiB of fields costs seconds. A response may have a longer one,
+# since that to a batch names every message.
 MAX_REQUEST_HEADER_BYTES: Final = 256 * 1024
+# Of requests that carry neither messages nor all topics of a broker.
+MAX_REQUEST_BODY_BYTES: Final = 1024 * 1024
 
 # Parts of this size are kept as they arrived, and copied once when the frame is complete.
 _LARGE_BYTES: Final = 16 * 1024

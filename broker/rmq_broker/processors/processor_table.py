@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.dispatch import Dispatcher, Processor
-from rmq_remoting.framing import MAX_FRAME_BYTES
+from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES
 from rmq_remoting.tiers import Tier
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Row = tuple[Sequence[Code], Processor, Tier]
 
-_MAX_BODY_BYTES: Final = 1024 * 1024
 # Their bodies are messages, which `maxMessageSize` bounds.
 _WITH_MESSAGES: Final = frozenset(
     {
@@ -147,6 +146,6 @@ def _pull_table(by: Processors, tiers: Tiers) -> list[Row]:
 def _dispatcher(rows: Sequence[Row]) -> Dispatcher:
     dispatcher = Dispatcher()
     for codes, processor, tier in rows:
-        most = MAX_FRAME_BYTES if codes[0] in _WITH_MESSAGES else _MAX_BODY_BYTES
+        most = MAX_FRAME_BYTES if codes[0] in _WITH_MESSAGES else MAX_REQUEST_BODY_BYTES
         dispatcher.register(codes, processor, tier, max_body_bytes=most)
     return dispatcher

@@ -16,7 +16,7 @@ from rmq_remoting.daemon.settings import (
     setting,
 )
 
-# A queue id has 16 bits in several places of the store.
+# Delivery and transactions accept no queue id above 65,535.
 MAX_QUEUE_NUMS: Final = 65_536
 
 

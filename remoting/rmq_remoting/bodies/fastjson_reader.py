@@ -61,7 +61,7 @@ def loads(data: bytes | bytearray | memoryview, limits: JsonLimits = NO_LIMITS) 
     return value
 
 
-def _decoded(data: bytes | bytearray | memoryview) -> str:
+def _decoded(data: bytes) -> str:
     try:
         return str(data, "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
