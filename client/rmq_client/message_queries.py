@@ -21,14 +21,14 @@ from rmq_remoting.headers.query import (
     ViewMessageRequestHeader,
 )
 from rmq_remoting.message import MessageExt
-from rmq_remoting.message_codec import decode_messages
-from rmq_remoting.message_errors import MessageDecodeError, MessageIdError
+from rmq_remoting.message_errors import DecompressionBudgetError, MessageDecodeError, MessageIdError
 from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.socket_addresses import HostPort
 
 from .errors import BrokerError, ClientError, NotFound, RouteError, Unavailable, readable
 from .network.broker_api import BrokerApi
 from .network.routing import TopicRoute
+from .response_decoding import decode_all
 
 DEFAULT_MAX_MESSAGES: Final = 32
 _END_OF_TIME_MS: Final = 2**63 - 1
@@ -150,7 +150,7 @@ class MessageQueries:
             raise
         with readable(address, about):
             until_ms = QueryMessageResponseHeader.decode(answer.ext_fields).index_last_update_timestamp
-        messages = self._read(answer, name, address, about)
+        messages = await self._read(answer, name, address, about)
         return QueryResult([message for message in messages if query.matches(message)], until_ms)
 
     async def _view_at(self, name: str, address: str, physical_offset: int) -> MessageExt | None:
@@ -164,12 +164,15 @@ class MessageQueries:
             if error.code == ResponseCode.SYSTEM_ERROR and str(physical_offset) in (error.remark or ""):
                 return None
             raise
-        messages = self._read(answer, name, address, about)
+        messages = await self._read(answer, name, address, about)
         return next((each for each in messages if each.physical_offset == physical_offset), None)
 
-    def _read(self, answer: RemotingCommand, name: str, address: str, about: str) -> list[MessageExt]:
+    async def _read(self, answer: RemotingCommand, name: str, address: str, about: str) -> list[MessageExt]:
         try:
-            messages = decode_messages(answer.body, max_body_bytes=self._max_body_bytes)
+            messages = await decode_all(answer.body, self._max_body_bytes)
+        except DecompressionBudgetError as error:
+            text = f"too much for one answer: {error}; query fewer messages at a time"
+            raise BrokerError(ResponseCode.SUCCESS, text, address, about) from error
         except MessageDecodeError as error:
             raise BrokerError(ResponseCode.SUCCESS, f"unreadable: {error}", address, about) from error
         for message in messages:

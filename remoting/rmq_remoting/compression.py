@@ -1,6 +1,7 @@
 """Compression of message bodies: zlib, LZ4 frames and Zstandard, as in Apache RocketMQ 5.3.3.
 
-The memory of decompression is bounded: a body is refused before it is decompressed far beyond the limit.
+The memory of decompression is bounded. A body is refused before it is decompressed far beyond the limit of
+one body, and DecompressionBudget bounds the bodies of one response together.
 """
 
 from __future__ import annotations
@@ -9,14 +10,30 @@ import zlib
 from enum import IntEnum
 from typing import Any, Final
 
-from .message_errors import DecompressedTooLargeError, DecompressionError, UnknownCompressionError
+from .message_errors import (
+    DecompressedTooLargeError,
+    DecompressionBudgetError,
+    DecompressionError,
+    UnknownCompressionError,
+)
 from .sys_flags import MessageSysFlag
 
 DEFAULT_LEVEL: Final = 5
 DEFAULT_MAX_BODY_BYTES: Final = 128 * 1024 * 1024
+MAX_RESPONSE_BYTES = 128 * 1024 * 1024
+"""Decompressed bytes of one response after which none of its further bodies is decompressed.
+
+The body that reaches this limit is still returned. So the bodies of a response take at most this and the
+limit of one body, 256 MiB by default, and the first body is always decompressed.
+"""
 
 # Clients write one frame. Each one more costs memory and time, however small it is.
 _MAX_FRAMES: Final = 1000
+# Deflate writes at least 2 bits for up to 258 bytes (RFC 1951).
+_ZLIB_MAX_RATIO: Final = 1032
+# Text and JSON decompress to 2 to 20 times their size. At 128 times, 64 KiB take at most some 50 ms.
+_INLINE_RATIO: Final = 128
+_NOT_INLINE: Final = "the body is too large to be decompressed on an event loop"
 _LZ4_SLICE_BYTES: Final = 64 * 1024
 _LZ4_PIECE_BYTES: Final = 256 * 1024
 # A Zstandard block takes at least 3 bytes and decompresses to at most 128 KiB (RFC 8878, 3.1.1.2).
@@ -52,6 +69,13 @@ class CompressionType(IntEnum):
             ) from None
 
 
+_NAMES: Final = {
+    CompressionType.LZ4: "LZ4",
+    CompressionType.ZSTD: "Zstandard",
+    CompressionType.ZLIB: "zlib",
+}
+
+
 def compress(
     body: bytes, compression: CompressionType = CompressionType.ZLIB, level: int = DEFAULT_LEVEL
 ) -> bytes:
@@ -71,44 +95,129 @@ def decompress(
     Raises DecompressedTooLargeError above `max_size_bytes`, DecompressionError for damaged or truncated
     input.
     """
-    if compression is CompressionType.ZLIB:
-        return _decompress_zlib(body, max_size_bytes)
-    if compression is CompressionType.LZ4:
-        return _decompress_lz4(body, max_size_bytes)
-    return _decompress_zstd(body, max_size_bytes)
+    return _decompress(body, compression, _Output(_NAMES[compression], max_size_bytes))
+
+
+class DecompressionBudget:
+    """Decompresses the bodies of one response, within a limit of each body and a limit of the response.
+
+    The limit of the response, MAX_RESPONSE_BYTES, is checked before a body is decompressed. A body that turns
+    out to be damaged or too large counts, too, with the bytes that were decompressed until then. Otherwise a
+    response could hold any number of such bodies.
+
+    A caller on an event loop sets `inline_bytes`. The budget then also ends before a body with which the
+    compressed bodies would exceed this limit, or the decompressed bodies 128 times as many bytes. It ends
+    before a compressed batch, too, which may hold many messages. The caller continues with this body in a
+    thread, after `lift_inline_limit`.
+    """
+
+    __slots__ = (
+        "_inline_compressed_left",
+        "_inline_left",
+        "_is_inline",
+        "_left",
+        "_limit",
+        "_max_body_bytes",
+    )
+
+    def __init__(self, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES, inline_bytes: int | None = None) -> None:
+        """`max_body_bytes`: limit of a decompressed body. `inline_bytes`: limit of all compressed bodies
+        together; None: no such limit.
+        """
+        self._max_body_bytes = max_body_bytes
+        self._limit = self._left = MAX_RESPONSE_BYTES
+        self._is_inline = inline_bytes is not None
+        self._inline_compressed_left = inline_bytes or 0
+        self._inline_left = self._inline_compressed_left * _INLINE_RATIO
+
+    def decompress(self, body: bytes, sys_flag: int) -> bytes:
+        """Decompress a body according to the system flag of its message.
+
+        Raises DecompressionBudgetError if the budget is used up, otherwise as `decompress`, and
+        UnknownCompressionError.
+        """
+        if self._left <= 0:
+            raise DecompressionBudgetError(
+                f"the bodies of the response before this one take {self._limit} bytes or more, decompressed"
+            )
+        if not self._is_inline:
+            return self._decompress(body, sys_flag, self._max_body_bytes)
+        self._inline_compressed_left -= len(body)
+        if self._inline_compressed_left < 0 or sys_flag & MessageSysFlag.INNER_BATCH:
+            raise DecompressionBudgetError(_NOT_INLINE)
+        if self._inline_left >= self._max_body_bytes:
+            return self._decompress(body, sys_flag, self._max_body_bytes)
+        left = self._left
+        try:
+            return self._decompress(body, sys_flag, self._inline_left)
+        except DecompressedTooLargeError:
+            self._left = left  # the body is decompressed once more
+            raise DecompressionBudgetError(_NOT_INLINE) from None
+
+    def use(self, size_bytes: int) -> None:
+        """Count memory that the messages of a response take in addition to their bodies."""
+        self._left -= size_bytes
+
+    def lift_inline_limit(self) -> None:
+        """Decompress all bodies from now on: the caller no longer runs on an event loop."""
+        self._is_inline = False
+
+    def _decompress(self, body: bytes, sys_flag: int, limit: int) -> bytes:
+        compression = CompressionType.of_sys_flag(sys_flag)
+        output = _Output(_NAMES[compression], limit)
+        try:
+            return _decompress(body, compression, output)
+        finally:
+            self._left -= output.size
+            self._inline_left -= output.size
 
 
 class _Output:
-    """Collects the pieces of a body, and refuses a piece that exceeds the limit."""
+    """Collects the pieces of a body, and refuses a piece that exceeds the limit.
+
+    `size`: decompressed bytes so far, including those of a refused piece.
+    """
 
     def __init__(self, name: str, limit: int) -> None:
+        self.size = 0
         self._name = name
         self._limit = limit
         self._pieces: list[bytes] = []
-        self._size = 0
 
     def add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._limit:
+        self.size += len(piece)
+        if self.size > self._limit:
             raise DecompressedTooLargeError(
                 f"the {self._name} body decompresses to more than the limit of {self._limit} bytes"
             )
         self._pieces.append(piece)
 
+    def lost(self, size_bytes: int) -> None:
+        """Count bytes that were decompressed, and lost with an error; at most up to the limit."""
+        self.size += min(size_bytes, self.remaining)
+
     @property
     def remaining(self) -> int:
-        return self._limit - self._size
+        return self._limit - self.size
 
     def result(self) -> bytes:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
 
-def _decompress_zlib(body: bytes, limit: int) -> bytes:
-    output = _Output("zlib", limit)
+def _decompress(body: bytes, compression: CompressionType, output: _Output) -> bytes:
+    if compression is CompressionType.ZLIB:
+        return _decompress_zlib(body, output)
+    if compression is CompressionType.LZ4:
+        return _decompress_lz4(body, output)
+    return _decompress_zstd(body, output)
+
+
+def _decompress_zlib(body: bytes, output: _Output) -> bytes:
     decompressor = zlib.decompressobj()
     try:
-        output.add(decompressor.decompress(body, limit + 1))
+        output.add(decompressor.decompress(body, output.remaining + 1))
     except zlib.error as error:
+        output.lost(len(body) * _ZLIB_MAX_RATIO)
         raise DecompressionError(f"the zlib body is damaged: {error}") from error
     if not decompressor.eof:
         raise DecompressionError(f"the zlib body of {len(body)} bytes is truncated")
@@ -124,10 +233,9 @@ def _compress_lz4(body: bytes) -> bytes:
     return bytes(compressor.begin() + compressor.compress(body) + compressor.flush())
 
 
-def _decompress_lz4(body: bytes, limit: int) -> bytes:
+def _decompress_lz4(body: bytes, output: _Output) -> bytes:
     import lz4.frame  # noqa: PLC0415
 
-    output = _Output("LZ4", limit)
     position, frames = 0, 0
     try:
         # Frames may follow one another, as for Apache's LZ4FrameInputStream.
@@ -174,10 +282,9 @@ def _compress_zstd(body: bytes, level: int) -> bytes:
     )
 
 
-def _decompress_zstd(body: bytes, limit: int) -> bytes:
+def _decompress_zstd(body: bytes, output: _Output) -> bytes:
     import zstandard  # noqa: PLC0415
 
-    output = _Output("Zstandard", limit)
     frame = zstandard.ZstdDecompressor().decompressobj()
     position, frames = 0, 1
     try:

@@ -16,11 +16,14 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from .message import Message
-from .message_errors import MessageDecodeError, MessageEncodeError
+from .message_errors import DecompressedTooLargeError, MessageDecodeError, MessageEncodeError
 from .message_properties import MAX_PROPERTIES_BYTES, encode_properties
 
 _ITEM_HEADER: Final = struct.Struct(">iiiii")
 _MIN_ITEM_BYTES: Final = _ITEM_HEADER.size + 2
+# A compressed batch of 53 KB can hold this number, and its messages take 400 MB. A frame of 16 MiB holds
+# at most 762,600 messages of an uncompressed batch.
+MAX_BATCH_MESSAGES: Final = 1_000_000
 
 
 class BatchItem(NamedTuple):
@@ -49,7 +52,10 @@ def encode_batch(messages: Iterable[Message]) -> bytes:
 
 
 def decode_batch(batch: bytes) -> list[BatchItem]:
-    """Decode the body of a batch request. Raises MessageDecodeError unless all items are whole."""
+    """Decode the body of a batch request.
+
+    Raises MessageDecodeError unless all items are whole, DecompressedTooLargeError above MAX_BATCH_MESSAGES.
+    """
     items: list[BatchItem] = []
     position, end = 0, len(batch)
     while position < end:
@@ -71,6 +77,10 @@ def decode_batch(batch: bytes) -> list[BatchItem]:
             raise MessageDecodeError(
                 f"the fields of an item take {properties_end - position} bytes, its size says {size}",
                 position,
+            )
+        if len(items) == MAX_BATCH_MESSAGES:
+            raise DecompressedTooLargeError(
+                f"the batch has more messages than the limit of {MAX_BATCH_MESSAGES}", position
             )
         items.append(BatchItem(flag, batch[body_start:body_end], batch[properties_start:properties_end]))
         position = properties_end

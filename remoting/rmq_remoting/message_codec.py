@@ -21,7 +21,7 @@ import zlib
 from functools import lru_cache
 from typing import Final
 
-from .compression import DEFAULT_MAX_BODY_BYTES, CompressionType, decompress
+from .compression import DEFAULT_MAX_BODY_BYTES, DecompressionBudget
 from .message import MessageExt
 from .message_batch import decode_batch
 from .message_errors import BodyChecksumError, MessageDecodeError, MessageEncodeError
@@ -56,6 +56,8 @@ _SYS_FLAG_LOW_BYTE: Final = 39
 # The lengths of topic and properties, in version 1.
 _MIN_TAIL_BYTES: Final = 3
 _MIN_RECORD_BYTES: Final = _HEADER_V4.size + _MIN_TAIL_BYTES
+# Memory of a message of a batch beyond its bytes in the batch, at least.
+_MESSAGE_OVERHEAD_BYTES: Final = 256
 
 
 def body_crc(body: bytes) -> int:
@@ -72,14 +74,15 @@ def decode_messages(
 ) -> list[MessageExt]:
     """Return the messages in the body of a pull response; a record that holds a batch gives its messages.
 
-    Options as of `decode_stored_message`; a batch whose body stays compressed stays whole. Raises
-    MessageDecodeError, with the `position` of the damaged record, unless all records are whole and sound.
+    Options as of `decode_stored_message`; a batch whose body stays compressed stays whole. `max_body_bytes`
+    bounds each decompressed body, and MAX_RESPONSE_BYTES all of them. Raises MessageDecodeError, with the
+    `position` of the record, unless all records are whole and sound, and within these limits.
     """
     messages, damage = decode_until_damage(
         records,
         decompress_bodies=decompress_bodies,
         check_crc=check_crc,
-        max_body_bytes=max_body_bytes,
+        budget=DecompressionBudget(max_body_bytes),
     )
     if damage is not None:
         raise damage
@@ -88,14 +91,22 @@ def decode_messages(
 
 def decode_until_damage(
     records: bytes,
+    position: int = 0,
     *,
     decompress_bodies: bool = True,
     check_crc: bool = False,
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    budget: DecompressionBudget | None = None,
 ) -> tuple[list[MessageExt], MessageDecodeError | None]:
-    """Return the messages before the first damaged record, and the damage; None if all records are sound."""
+    """Decode the records from `position` on, up to the first one that cannot be decoded.
+
+    Returns their messages, and the error with the `position` of that record; None if all were decoded. The
+    error is a DecompressionBudgetError if the `budget` of the response is used up. Without a budget the
+    default limits apply.
+    """
     messages: list[MessageExt] = []
-    position, end = 0, len(records)
+    end = len(records)
+    if budget is None:
+        budget = DecompressionBudget()
     try:
         while position < end:
             message = decode_stored_message(
@@ -103,10 +114,12 @@ def decode_until_damage(
                 position,
                 decompress_body=decompress_bodies,
                 check_crc=check_crc,
-                max_body_bytes=max_body_bytes,
+                budget=budget,
             )
             if message.sys_flag & (_INNER_BATCH | _COMPRESSED) == _INNER_BATCH:
-                messages += unwrap_inner_batch(message)
+                batch = unwrap_inner_batch(message)
+                budget.use(len(batch) * _MESSAGE_OVERHEAD_BYTES)
+                messages += batch
             else:
                 messages.append(message)
             position += message.store_size
@@ -122,13 +135,14 @@ def decode_stored_message(
     *,
     decompress_body: bool = True,
     check_crc: bool = False,
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    budget: DecompressionBudget | None = None,
 ) -> MessageExt:
     """Decode the message whose record begins at `position`; the next record begins `store_size` bytes later.
 
     `decompress_body`: decompress the body and clear the `COMPRESSED` bit of the message, as the Java client
-    does, so that the message can be encoded again. `max_body_bytes` bounds the decompressed body. `check_crc`
-    compares the stored body with its CRC. Raises MessageDecodeError with the reason for a damaged record.
+    does, so that the message can be encoded again. `budget` bounds the decompressed body; None:
+    the default limit. `check_crc` compares the stored body with its CRC. Raises MessageDecodeError with the
+    reason for a damaged record.
     """
     header = _header_at(records, position)
     (
@@ -155,7 +169,9 @@ def decode_stored_message(
         if check_crc and body and body_crc(body) != crc:
             raise BodyChecksumError(f"the body has the CRC {body_crc(body)}, the record says {crc}")
         if sys_flag & _COMPRESSED and decompress_body and body:
-            body = decompress(body, CompressionType.of_sys_flag(sys_flag), max_body_bytes)
+            if budget is None:
+                budget = DecompressionBudget()
+            body = budget.decompress(body, sys_flag)
             sys_flag &= ~_COMPRESSED
         return MessageExt(  # by position: keywords for all fields would take 0.5 µs more
             topic,

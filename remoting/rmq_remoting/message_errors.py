@@ -8,6 +8,7 @@ MessageCodecError
     ├── DecompressionError         the compressed body is damaged
     │   ├── UnknownCompressionError    an unknown number of a compression
     │   └── DecompressedTooLargeError  the body exceeds the limit (a decompression bomb)
+    ├── DecompressionBudgetError   the bodies of the response exceed their limit together
     └── MessageIdError             a text that is no message id
 """
 
@@ -57,6 +58,10 @@ class UnknownCompressionError(DecompressionError):
 
 class DecompressedTooLargeError(DecompressionError):
     """A compressed body that exceeds the limit when it is decompressed."""
+
+
+class DecompressionBudgetError(MessageDecodeError):
+    """The budget of a response is used up: the record at `position` and those after it are not decoded."""
 
 
 class MessageIdError(MessageDecodeError):

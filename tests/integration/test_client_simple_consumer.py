@@ -27,6 +27,7 @@ from rmq_client import (
     blocking,
 )
 from rmq_client.consumer.requests.pop_client import PopClient
+from rmq_remoting import compression
 from tests.support.clusters import running_cluster
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
@@ -84,6 +85,19 @@ async def test_a_message_on_any_broker_wakes_receive(address: str, broker: str) 
         await _send(address, b"one", broker=broker)
         (message,) = await waiting
         assert (message.body, message.broker_name) == (b"one", broker)
+
+
+async def test_messages_beyond_the_limit_of_a_response_are_popped_again(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "MAX_RESPONSE_BYTES", 1)
+    bodies = [b"%d" % number * 5000 for number in range(3)]
+    await _send(address, *bodies, broker="broker-a")
+    async with _consumer(address, invisible_seconds=_LONG_SECONDS) as consumer:
+        messages = await _receive(consumer, 3)
+        assert sorted(message.body for message in messages) == bodies
+        assert sorted(message.delivery_attempt for message in messages) == [1, 2, 3]
+        await asyncio.gather(*(consumer.ack(message) for message in messages))
 
 
 async def test_a_receipt_expires(address: str) -> None:

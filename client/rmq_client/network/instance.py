@@ -230,7 +230,7 @@ class ClientInstance:
         self.loop = asyncio.get_running_loop()
         self.members = Members(self.client_id)
         dispatcher = Dispatcher()
-        ServerRequests(self.members).register(dispatcher)
+        ServerRequests(self.members, self.settings.max_unpacked_body_bytes).register(dispatcher)
         self.replies.register(dispatcher)
         self.transaction_checks.register(dispatcher)
         self._client = RemotingClient(

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.compression import CompressionType, decompress
 from rmq_remoting.connection import Connection
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import CommandError
@@ -24,6 +24,8 @@ from rmq_remoting.message_properties import (
 from rmq_remoting.socket_addresses import HostPort
 from rmq_remoting.sys_flags import MessageSysFlag
 from rmq_remoting.tiers import InlineTier
+
+from ..response_decoding import decompress_body
 
 log = logging.getLogger("rmq.client.replies")
 
@@ -61,9 +63,28 @@ class PendingReplies:
         tier = InlineTier("replies", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
         dispatcher.register([RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT], self.handle_reply, tier)
 
-    def handle_reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def handle_reply(self, connection: Connection, request: RemotingCommand) -> Result:
         """326: deliver a reply. A late reply gets the same answer, and is dropped."""
-        message = self._read(request)
+        header = ReplyMessageRequestHeader.decode(request.ext_fields)
+        if header.sys_flag & MessageSysFlag.COMPRESSED and request.body:
+            return asyncio.ensure_future(self._decompress(connection, request, header))
+        return self._deliver(connection, request, self._message(header, request.body, header.sys_flag))
+
+    async def _decompress(
+        self, connection: Connection, request: RemotingCommand, header: ReplyMessageRequestHeader
+    ) -> Answer:
+        try:
+            body = await decompress_body(request.body, header.sys_flag, self._max_unpacked_body_bytes)
+        except DecompressionError as error:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"the reply cannot be decompressed: {error}"
+            ) from error
+        sys_flag = header.sys_flag & ~MessageSysFlag.COMPRESSED
+        return self._deliver(connection, request, self._message(header, body, sys_flag))
+
+    def _deliver(
+        self, connection: Connection, request: RemotingCommand, message: MessageExt
+    ) -> RemotingCommand:
         correlation_id = message.properties.get(PROPERTY_CORRELATION_ID, "")
         entry = self._waiting.pop(correlation_id, None)
         if entry is None:
@@ -82,18 +103,7 @@ class PendingReplies:
                 log.debug("reply dropped, the requester's loop has ended correlation_id=%s", correlation_id)
         return request.response(ResponseCode.SUCCESS)
 
-    def _read(self, request: RemotingCommand) -> MessageExt:
-        header = ReplyMessageRequestHeader.decode(request.ext_fields)
-        body, sys_flag = request.body, header.sys_flag
-        if sys_flag & MessageSysFlag.COMPRESSED and body:
-            try:
-                kind = CompressionType.of_sys_flag(sys_flag)
-                body = decompress(body, kind, self._max_unpacked_body_bytes)
-            except DecompressionError as error:
-                raise CommandError(
-                    ResponseCode.SYSTEM_ERROR, f"the reply cannot be decompressed: {error}"
-                ) from error
-            sys_flag &= ~MessageSysFlag.COMPRESSED
+    def _message(self, header: ReplyMessageRequestHeader, body: bytes, sys_flag: int) -> MessageExt:
         properties = decode_properties((header.properties or "").encode())
         properties[PROPERTY_REPLY_MESSAGE_ARRIVE_TIME] = str(self._now_ms())
         return MessageExt(

@@ -23,9 +23,9 @@ from rmq_remoting.headers.client import (
 )
 from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
-from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.tiers import InlineTier
 
+from ..response_decoding import decode_all
 from .members import ConsumerMember, Members
 
 log = logging.getLogger("rmq.client.server_requests")
@@ -37,8 +37,9 @@ _MAX_WAIT_MS: Final = 60_000
 class ServerRequests:
     """Processors of these requests. Belongs to the network loop."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: Members, max_unpacked_body_bytes: int) -> None:
         self._members = members
+        self._max_unpacked_body_bytes = max_unpacked_body_bytes
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Register the processors."""
@@ -96,7 +97,7 @@ class ServerRequests:
     async def _consume_directly(self, request: RemotingCommand) -> Answer:
         header = ConsumeMessageDirectlyResultRequestHeader.decode(request.ext_fields)
         member = self._member(header.consumer_group)
-        messages = decode_messages(request.body)
+        messages = await decode_all(request.body, self._max_unpacked_body_bytes)
         if len(messages) != 1:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL, f"the body must contain one message, not {len(messages)}"

@@ -17,11 +17,13 @@ from rmq_remoting.headers.transaction import (
 )
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
-from rmq_remoting.message_errors import MessageDecodeError
+from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
 from rmq_remoting.message_properties import PROPERTY_PRODUCER_GROUP
+from rmq_remoting.sys_flags import MessageSysFlag
 from rmq_remoting.tasks import cancel_all
 from rmq_remoting.tiers import InlineTier
 
+from ..response_decoding import decompress_body
 from ..transactions import HalfMessagePosition, TransactionState, end_request
 
 log = logging.getLogger("rmq.client.transactions")
@@ -62,13 +64,9 @@ class TransactionChecks:
         """39: start a check; its answer is a request of its own, 37."""
         header = CheckTransactionStateRequestHeader.decode(request.ext_fields)
         try:
-            messages = decode_messages(request.body, max_body_bytes=self._max_unpacked_body_bytes)
+            messages = decode_messages(request.body, decompress_bodies=False)
         except MessageDecodeError as error:
-            log.warning(
-                "transaction check dropped, its message is unreadable broker=%s cause=%s",
-                connection.peer,
-                error,
-            )
+            _log_unreadable(connection, error)
             return
         group = messages[0].properties.get(PROPERTY_PRODUCER_GROUP, "") if messages else ""
         answerers = self._answerers.get(group)
@@ -98,6 +96,15 @@ class TransactionChecks:
         message: MessageExt,
         answerer: TransactionChecker,
     ) -> None:
+        if message.sys_flag & MessageSysFlag.COMPRESSED and message.body:
+            try:
+                message.body = await decompress_body(
+                    message.body, message.sys_flag, self._max_unpacked_body_bytes
+                )
+            except DecompressionError as error:
+                _log_unreadable(connection, error)
+                return
+            message.sys_flag &= ~MessageSysFlag.COMPRESSED
         state, remark = await answerer(message)
         place = HalfMessagePosition(
             header.topic,
@@ -120,6 +127,12 @@ class TransactionChecks:
     async def stop(self) -> None:
         """Cancel the checks in progress. Brokers repeat them."""
         await cancel_all(self._in_flight)
+
+
+def _log_unreadable(connection: Connection, error: MessageDecodeError) -> None:
+    log.warning(
+        "transaction check dropped, its message is unreadable broker=%s cause=%s", connection.peer, error
+    )
 
 
 TransactionChecker = Callable[[MessageExt], Awaitable[tuple[TransactionState, str | None]]]

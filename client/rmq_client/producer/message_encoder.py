@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from rmq_remoting.compression import compress
@@ -22,15 +19,14 @@ from rmq_remoting.message_properties import (
 )
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..compression_threads import run_in_compression_thread
 from ..errors import UsageError
 from ..replies import REPLY_TYPE
 from .encoding import Outgoing
 from .policies import Compression
 
-# Compressing more than this blocks a loop for too long, so it runs in a thread. It does not use the loop's
-# default executor: the application's code may occupy all of its threads while it waits for this send.
+# Compressing more than this blocks a loop for too long, so it runs in a thread.
 _COMPRESS_IN_THREAD_BYTES: Final = 64 * 1024
-_COMPRESSING_THREADS: Final = min(4, os.cpu_count() or 1)
 _UNIQUE_KEY_PROPERTY: Final = f"{PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}\x01"
 
 
@@ -74,10 +70,7 @@ class MessageEncoder:
         if len(body) < _COMPRESS_IN_THREAD_BYTES:
             packed = compress(body, compression.type, compression.level)
         else:
-            loop = asyncio.get_running_loop()
-            packed = await loop.run_in_executor(
-                _compressing, compress, body, compression.type, compression.level
-            )
+            packed = await run_in_compression_thread(compress, body, compression.type, compression.level)
         if len(packed) >= len(body):  # random data grows, possibly beyond the broker's limit
             return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id
         sys_flag |= compression.type.sys_flag
@@ -96,20 +89,3 @@ def _encode(properties: Mapping[str, str], own: bytes) -> bytes:
             "into the body"
         )
     return raw
-
-
-def _compressing_threads() -> ThreadPoolExecutor:
-    """Return an executor, whose threads start with the first large message and end with the interpreter."""
-    return ThreadPoolExecutor(_COMPRESSING_THREADS, thread_name_prefix="rmq-compress")
-
-
-_compressing = _compressing_threads()
-
-
-def _forget_threads() -> None:
-    """Replace the executor in a forked process, which has none of its threads."""
-    global _compressing  # noqa: PLW0603
-    _compressing = _compressing_threads()
-
-
-os.register_at_fork(after_in_child=_forget_threads)

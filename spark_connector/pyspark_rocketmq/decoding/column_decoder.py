@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -124,13 +125,16 @@ class ColumnDecoder:
         end: int,
     ) -> Iterator[Decoded]:
         """As `decode`, but in several batches if one would become too large by decompression."""
-        try:
+        decoded: Decoded | None = None
+        # The parts are decoded after the handler. Within it, the traceback would keep the bodies of every
+        # failed attempt until the last part.
+        with suppress(BatchTooLarge):
             decoded = self.decode(topic, broker_name, queue_id, chunks, begin=begin, end=end)
-        except BatchTooLarge:
-            for part in _halves(chunks):
-                yield from self.decode_in_parts(topic, broker_name, queue_id, part, begin=begin, end=end)
-        else:
+        if decoded is not None:
             yield decoded
+            return
+        for part in _halves(chunks):
+            yield from self.decode_in_parts(topic, broker_name, queue_id, part, begin=begin, end=end)
 
 
 class _BodyDamaged(MessageDecodeError):

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from rmq_remoting.compression import DecompressionBudget
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_batch import decode_batch
 from rmq_remoting.message_codec import MAGIC_V1, body_crc, decode_stored_message
@@ -109,7 +110,7 @@ def _plain_records(
         start,
         decompress_body=decompress or is_batch,
         check_crc=check_crc,
-        max_body_bytes=max_body_bytes,
+        budget=DecompressionBudget(max_body_bytes),  # MAX_DECODED_BYTES bounds all bodies together
     )
     if not is_batch:
         raw_properties = _raw_properties(buffer, start, message)

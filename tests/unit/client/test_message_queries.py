@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import UTC, datetime
 
 import pytest
@@ -11,11 +12,13 @@ from rmq_client.message_queries import MessageQueries, MessageQuery, time_range_
 from rmq_client.network.broker_api import BrokerApi
 from rmq_client.network.routing import TopicRoute
 from rmq_client.settings import ClientSettings
+from rmq_remoting import compression
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import RequestError
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import encode_stored_message
+from rmq_remoting.sys_flags import MessageSysFlag
 
 _A, _B = "192.0.2.1:10911", "192.0.2.2:10911"
 _ROUTE = TopicRoute("T", (), (), {"broker-a": {0: _A, 1: "192.0.2.9:10911"}, "broker-b": {0: _B}})
@@ -196,3 +199,14 @@ def test_times() -> None:
     begin, end = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
     assert time_range_ms(begin, end) == (1_704_067_200_000, 1_704_153_600_000)
     assert time_range_ms(None, None) == (0, 2**63 - 1)
+
+
+async def test_an_answer_over_the_limit_of_decompressed_bodies_names_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compression, "MAX_RESPONSE_BYTES", 1)
+    message = _message(0)
+    message.body, message.sys_flag = zlib.compress(b"body"), MessageSysFlag.COMPRESSED
+    result = await _Brokers(a=[message], b=[message, message]).queries().query(_ROUTE, MessageQuery("T", "k"))
+    assert [found.body for found in result.messages] == [b"body"]
+    assert "query fewer messages at a time" in str(result.failures["broker-b"])

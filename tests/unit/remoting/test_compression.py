@@ -10,16 +10,20 @@ import zlib
 from contextlib import suppress
 from typing import Any
 
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq_remoting.compression import CompressionType, compress, decompress
+from rmq_remoting import compression as compression_module
+from rmq_remoting.compression import CompressionType, DecompressionBudget, compress, decompress
 from rmq_remoting.message_errors import (
     DecompressedTooLargeError,
+    DecompressionBudgetError,
     DecompressionError,
     UnknownCompressionError,
 )
+from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.examples import examples
 from tests.support.golden import json_lines
 
@@ -152,6 +156,164 @@ def test_many_frames_are_refused_in_little_time(compression: CompressionType) ->
     with pytest.raises(DecompressionError, match="more than 1000 frames"):
         decompress(frame * (4 * 1024 * 1024 // len(frame)), compression)
     assert time.process_time() - started < 1
+
+
+def _lz4_frame(*blocks: bytes, linked: bool) -> bytes:
+    """Encode a frame of compressed blocks without checksums (LZ4 Frame Format 1.6.4)."""
+    descriptor = bytes([0x40 if linked else 0x60, 0x70])
+    checksum = {0x40: 0xDF, 0x60: 0x73}[descriptor[0]]
+    sized = b"".join(len(block).to_bytes(4, "little") + block for block in blocks)
+    return b"\x04\x22\x4d\x18" + descriptor + bytes([checksum]) + sized + bytes(4)
+
+
+# Compressed blocks: an empty one, and one of a single literal.
+_LZ4_BLOCKS = {"empty": b"\x00", "one byte": b"\x10x"}
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("name", _LZ4_BLOCKS)
+def test_lz4_reads_each_byte_of_many_small_blocks_once(
+    name: str, linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = _LZ4_BLOCKS[name]
+    body = _lz4_frame(*[block] * 100_000, linked=linked)
+    sizes = _sizes_read_by_lz4(monkeypatch)
+    assert decompress(body, CompressionType.LZ4) == b"x" * 100_000 * (len(block) - 1)
+    assert sum(sizes) == len(body)
+
+
+def test_lz4_reads_a_slice_for_each_of_many_small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = _lz4_frame(*[b"\x10x"] * 1000, linked=False) * 200
+    sizes = _sizes_read_by_lz4(monkeypatch)
+    assert len(decompress(body, CompressionType.LZ4)) == 200_000
+    assert sum(sizes) <= 200 * 64 * 1024
+
+
+def test_lz4_reads_at_most_a_slice_for_each_piece_of_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = compress(bytes(16 << 20), CompressionType.LZ4)
+    sizes = _sizes_read_by_lz4(monkeypatch)
+    assert decompress(body, CompressionType.LZ4) == bytes(16 << 20)
+    slices, pieces = len(body) // (64 << 10) + 1, (16 << 20) // (256 << 10)
+    assert max(sizes) <= 64 << 10
+    assert len(sizes) <= slices + pieces + 1
+
+
+def _sizes_read_by_lz4(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the sizes that the library's calls get, bytes of earlier calls included."""
+    sizes: list[int] = []
+    decompress_chunk = lz4.frame.decompress_chunk
+
+    def recording(context: Any, data: bytes, **options: Any) -> Any:
+        sizes.append(len(data))
+        return decompress_chunk(context, data, **options)
+
+    monkeypatch.setattr(lz4.frame, "decompress_chunk", recording)
+    return sizes
+
+
+class TestBudget:
+    limit = 1000
+
+    @pytest.fixture(autouse=True)
+    def small_responses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compression_module, "MAX_RESPONSE_BYTES", self.limit)
+
+    @all_types
+    def test_ends_after_the_body_that_reaches_the_limit(self, compression: CompressionType) -> None:
+        budget, half = DecompressionBudget(), compress(bytes(500), compression)
+        for _ in range(2):
+            assert budget.decompress(half, compression.sys_flag) == bytes(500)
+        with pytest.raises(DecompressionBudgetError, match="1000 bytes or more"):
+            budget.decompress(half, compression.sys_flag)
+
+    @all_types
+    def test_first_body_may_exceed_the_limit(self, compression: CompressionType) -> None:
+        budget, large = DecompressionBudget(5000), compress(bytes(5000), compression)
+        assert budget.decompress(large, compression.sys_flag) == bytes(5000)
+        with pytest.raises(DecompressionBudgetError):
+            budget.decompress(compress(b"x", compression), compression.sys_flag)
+
+    @all_types
+    def test_a_body_above_its_own_limit_counts(self, compression: CompressionType) -> None:
+        budget, large = DecompressionBudget(self.limit), compress(bytes(10_000), compression)
+        with pytest.raises(DecompressedTooLargeError, match="1000 bytes"):
+            budget.decompress(large, compression.sys_flag)
+        with pytest.raises(DecompressionBudgetError):
+            budget.decompress(large, compression.sys_flag)
+
+    @all_types
+    def test_a_damaged_body_counts(self, compression: CompressionType) -> None:
+        budget, damaged = DecompressionBudget(600), _damaged_at_its_end(compression)
+        for _ in range(2):
+            with pytest.raises(DecompressionError, match=r"damaged|truncated"):
+                budget.decompress(damaged, compression.sys_flag)
+        with pytest.raises(DecompressionBudgetError):
+            budget.decompress(damaged, compression.sys_flag)
+
+    def test_a_small_damaged_body_counts_little(self) -> None:
+        budget, sys_flag = DecompressionBudget(), MessageSysFlag.COMPRESSED
+        with pytest.raises(DecompressionError, match="damaged"):
+            budget.decompress(b"no LZ4 frame", CompressionType.LZ4.sys_flag)
+        with pytest.raises(UnknownCompressionError):
+            budget.decompress(b"x" * 5000, sys_flag | 7 << 8)
+        assert budget.decompress(zlib.compress(b"x"), sys_flag) == b"x"
+
+    def test_counts_other_memory(self) -> None:
+        budget, body = DecompressionBudget(), zlib.compress(b"x")
+        budget.use(self.limit - 1)
+        assert budget.decompress(body, MessageSysFlag.COMPRESSED) == b"x"
+        with pytest.raises(DecompressionBudgetError):
+            budget.decompress(body, MessageSysFlag.COMPRESSED)
+
+    def test_inline_limit_is_of_compressed_bytes(self) -> None:
+        body, sys_flag = zlib.compress(bytes(100)), MessageSysFlag.COMPRESSED
+        budget = DecompressionBudget(inline_bytes=2 * len(body))
+        for _ in range(2):
+            assert budget.decompress(body, sys_flag) == bytes(100)
+        with pytest.raises(DecompressionBudgetError, match="event loop"):
+            budget.decompress(body, sys_flag)
+        budget.lift_inline_limit()
+        assert budget.decompress(body, sys_flag) == bytes(100)
+
+    def test_inline_limit_is_of_decompressed_bytes_too(self) -> None:
+        bomb, body, sys_flag = (
+            zlib.compress(bytes(50_000)),
+            zlib.compress(bytes(900)),
+            MessageSysFlag.COMPRESSED,
+        )
+        budget = DecompressionBudget(inline_bytes=len(bomb))
+        with pytest.raises(DecompressionBudgetError, match="event loop"):
+            budget.decompress(bomb, sys_flag)
+        budget.lift_inline_limit()
+        for _ in range(2):  # nothing has been used before
+            assert budget.decompress(body, sys_flag) == bytes(900)
+        with pytest.raises(DecompressionBudgetError, match="1000 bytes or more"):
+            budget.decompress(body, sys_flag)
+
+    @pytest.mark.parametrize("inline_bytes", [1, 100])
+    def test_a_body_above_its_own_limit_is_told_apart(self, inline_bytes: int) -> None:
+        budget, body = DecompressionBudget(200, inline_bytes), zlib.compress(bytes(201))
+        if inline_bytes < len(body):
+            with pytest.raises(DecompressionBudgetError, match="event loop"):
+                budget.decompress(body, MessageSysFlag.COMPRESSED)
+            budget.lift_inline_limit()
+        with pytest.raises(DecompressedTooLargeError, match="limit of 200 bytes"):
+            budget.decompress(body, MessageSysFlag.COMPRESSED)
+
+    def test_a_batch_is_not_decompressed_inline(self) -> None:
+        body, sys_flag = zlib.compress(b"x"), MessageSysFlag.COMPRESSED | MessageSysFlag.INNER_BATCH
+        budget = DecompressionBudget(inline_bytes=1000)
+        with pytest.raises(DecompressionBudgetError, match="event loop"):
+            budget.decompress(body, sys_flag)
+        budget.lift_inline_limit()
+        assert budget.decompress(body, sys_flag) == b"x"
+
+
+def _damaged_at_its_end(compression: CompressionType) -> bytes:
+    """Return a body of 500 bytes, all of which are decompressed before the damage."""
+    if compression is CompressionType.ZLIB:
+        return compress(bytes(500), compression)[:-4] + b"none"  # the checksum
+    return compress(bytes(500), compression)[:-1]
 
 
 def test_lz4_and_zstandard_are_loaded_only_when_used() -> None:

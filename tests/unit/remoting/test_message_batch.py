@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq_remoting import message_batch
 from rmq_remoting.message import Message
 from rmq_remoting.message_batch import decode_batch, encode_batch
-from rmq_remoting.message_errors import MessageDecodeError, MessageEncodeError
+from rmq_remoting.message_errors import DecompressedTooLargeError, MessageDecodeError, MessageEncodeError
 from rmq_remoting.message_properties import decode_properties, encode_properties
 from tests.support.examples import examples
 from tests.support.golden import json_lines
@@ -102,6 +103,14 @@ def test_cut_anywhere_but_between_items() -> None:
     for length in range(1, len(good)):
         with pytest.raises(MessageDecodeError):
             decode_batch(good + good[:length])
+
+
+def test_messages_of_a_batch_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_batch, "MAX_BATCH_MESSAGES", 3)
+    batch = encode_batch([Message("t", b"x")] * 3)
+    assert len(decode_batch(batch)) == 3
+    with pytest.raises(DecompressedTooLargeError, match="more messages than the limit of 3"):
+        decode_batch(batch + batch)
 
 
 def test_a_message_that_does_not_fit_is_refused() -> None:

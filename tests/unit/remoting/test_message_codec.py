@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq_remoting.compression import CompressionType, compress
+from rmq_remoting import compression as compression_module
+from rmq_remoting import message_batch
+from rmq_remoting.compression import CompressionType, DecompressionBudget, compress
 from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.message_codec import (
@@ -25,6 +27,7 @@ from rmq_remoting.message_codec import (
 from rmq_remoting.message_errors import (
     BodyChecksumError,
     DecompressedTooLargeError,
+    DecompressionBudgetError,
     DecompressionError,
     MessageDecodeError,
     MessageEncodeError,
@@ -201,6 +204,62 @@ class TestCompressedBodies:
         record = encode_stored_message(sample(sys_flag=MessageSysFlag.COMPRESSED | 7 << 8))
         with pytest.raises(UnknownCompressionError, match="compression 7"):
             decode_messages(record)
+
+
+class TestLimitOfAResponse:
+    limit = 1000
+
+    @pytest.fixture(autouse=True)
+    def small_responses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compression_module, "MAX_RESPONSE_BYTES", self.limit)
+
+    def test_decoding_ends_at_the_first_body_beyond_it(self) -> None:
+        records = [self.compressed(bytes([number]) * 600) for number in range(3)]
+        plain = encode_stored_message(sample(body=b"p" * 2000))
+        response = plain + b"".join(records) + plain
+        messages, error = decode_until_damage(response)
+        assert [len(message.body) for message in messages] == [2000, 600, 600]
+        assert isinstance(error, DecompressionBudgetError)
+        assert error.position == len(plain + records[0] + records[1])
+        messages, error = decode_until_damage(response, error.position)
+        assert [len(message.body) for message in messages] == [600, 2000]
+        assert error is None
+
+    def test_exceeding_it_is_an_error_where_all_messages_are_needed(self) -> None:
+        with pytest.raises(DecompressionBudgetError, match="1000 bytes or more"):
+            decode_messages(self.compressed(bytes(self.limit)) + self.compressed(b"x"))
+
+    def test_bodies_that_stay_compressed_do_not_count(self) -> None:
+        response = self.compressed(bytes(self.limit)) * 3
+        assert len(decode_messages(response, decompress_bodies=False)) == 3
+
+    def test_messages_of_batches_count(self) -> None:
+        batch = encode_batch([Message("t", b"")] * 4)
+        response = self.compressed(batch, TestInnerBatch.flags) + self.compressed(b"x")
+        messages, error = decode_until_damage(response)
+        assert len(messages) == 4
+        assert isinstance(error, DecompressionBudgetError)
+
+    def test_a_compressed_batch_of_too_many_messages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(message_batch, "MAX_BATCH_MESSAGES", 3)
+        sound = encode_stored_message(sample())
+        batch = self.compressed(encode_batch([Message("t", b"")] * 4), TestInnerBatch.flags)
+        messages, error = decode_until_damage(sound + batch)
+        assert len(messages) == 1
+        assert isinstance(error, DecompressedTooLargeError)
+        assert error.position == len(sound)
+
+    def test_a_budget_covers_several_calls(self) -> None:
+        budget, response = DecompressionBudget(), self.compressed(bytes(600))
+        for _ in range(2):
+            assert decode_until_damage(response, budget=budget)[1] is None
+        assert isinstance(decode_until_damage(response, budget=budget)[1], DecompressionBudgetError)
+
+    @staticmethod
+    def compressed(body: bytes, flags: int = 0) -> bytes:
+        return encode_stored_message(
+            sample(body=compress(body), sys_flag=CompressionType.ZLIB.sys_flag | flags)
+        )
 
 
 class TestEncoding:

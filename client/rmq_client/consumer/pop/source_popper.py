@@ -145,8 +145,10 @@ class SourcePopper:
         )
         self._attempt_id = None
         self._service.ack_all(popped.unwanted)
+        if popped.undecoded:
+            self._service.make_visible(queue, popped.undecoded)
         if not popped.messages:
-            return bool(popped.unwanted)
+            return bool(popped.unwanted or popped.undecoded)
         if queue.closing:
             self._service.make_visible(queue, popped.messages)
             return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rmq_remoting.bodies.assignment import (
@@ -36,11 +36,12 @@ from rmq_remoting.pop_receipt import Receipt
 from ...errors import Busy, ReceiptExpired, broker_error, readable, request_failure
 from ...namespaces import Namespace
 from ...network.broker_api import Requester
+from ...response_decoding import ResponseDecoding
 from ...settings import ClientSettings
 from ..subscription import Subscription
 from .pop_receipts import PopHandle, assign_receipts, parse_handle
 from .pop_source import PopSource
-from .pull_client import decode_answer
+from .pull_client import check_decoding
 
 log = logging.getLogger("rmq.client.pop")
 
@@ -59,10 +60,14 @@ _ALREADY_ACKNOWLEDGED: Final = frozenset({ResponseCode.NO_MESSAGE})
 class PopResult:
     """Result of a pop: `messages` match the subscription, `unwanted` have another tag with the same hash
     code.
+
+    `undecoded` are beyond the limit of a response, and their bodies are still compressed. The caller makes
+    them visible again, so that another pop returns them.
     """
 
     messages: list[MessageExt]
     unwanted: list[MessageExt]
+    undecoded: list[MessageExt] = field(default_factory=list)
 
 
 class PopClient:
@@ -106,8 +111,8 @@ class PopClient:
 
         Without a message the broker waits for up to `poll_ms`. `in_order`: the broker returns no more
         messages of a queue that has unacknowledged ones of the group. A repeated request with the same
-        `attempt_id`, after an answer was lost, returns the messages of that answer. Raises BrokerError,
-        UnreachableError.
+        `attempt_id`, after an answer was lost, returns the messages of that answer. An unreadable
+        message is not acknowledged, so it is redelivered. Raises BrokerError, UnreachableError.
         """
         about = f"pop from {source.topic} of {source.broker_name}"
         data = subscription.data
@@ -134,15 +139,21 @@ class PopClient:
         with readable(address, about):
             answer = PopMessageResponseHeader.decode(response.ext_fields)
         self._clock_lead_ms[source.broker_name] = answer.pop_time - self._now_ms()
-        messages = self._messages(response.body, address, source, about)
-        assign_receipts(messages, source, answer)
+        decoding = ResponseDecoding(response.body, self._settings.max_unpacked_body_bytes)
+        if decoding.needs_thread:
+            await decoding.finish_in_thread()
+        check_decoding(decoding, source.queue, address, about)
+        messages, undecoded = decoding.messages, decoding.undecoded()
         topic = self._namespace.unwrap(source.topic)
-        for message in messages:
-            message.topic = topic
+        for received in (messages, undecoded):
+            assign_receipts(received, source, answer)
+            for message in received:
+                message.topic = topic
         wanted = subscription.select(messages)
         if len(wanted) == len(messages):
-            return PopResult(wanted, [])
-        return PopResult(wanted, [message for message in messages if message.tags not in subscription.tags])
+            return PopResult(wanted, [], undecoded)
+        unwanted = [message for message in messages if message.tags not in subscription.tags]
+        return PopResult(wanted, unwanted, undecoded)
 
     async def has_messages(
         self, address: str, source: PopSource, poll_ms: int, *, in_order: bool = False
@@ -311,14 +322,6 @@ class PopClient:
         if poll_ms <= 0:
             return now_ms + _BORN_TIME_AHEAD_MS
         return now_ms + self._clock_lead_ms.get(source.broker_name, 0)
-
-    def _messages(self, body: bytes, address: str, source: PopSource, about: str) -> list[MessageExt]:
-        """Decode the messages of an answer.
-
-        An unreadable message is not acknowledged, so it is redelivered.
-        """
-        limit = self._settings.max_unpacked_body_bytes
-        return decode_answer(body, source.queue, limit, address, about)[0]
 
 
 def _check_acknowledged(response: RemotingCommand, address: str, about: str) -> None:

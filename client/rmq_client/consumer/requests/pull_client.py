@@ -9,19 +9,18 @@ from typing import Final
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.compression import CompressionType, decompress
 from rmq_remoting.errors import HeaderError, RequestError
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rmq_remoting.message import MessageExt
-from rmq_remoting.message_codec import decode_messages, decode_until_damage
-from rmq_remoting.message_errors import DecompressionError
+from rmq_remoting.message_errors import DecompressionBudgetError
 from rmq_remoting.message_queue import MessageQueue
-from rmq_remoting.sys_flags import MessageSysFlag, PullSysFlag
+from rmq_remoting.sys_flags import PullSysFlag
 
 from ...errors import BrokerError, broker_error, request_failure
 from ...network.broker_api import Requester
 from ...network.routing import TopicRoute
 from ...pull_status import PULL_STATUSES, PullStatus
+from ...response_decoding import ResponseDecoding
 from ...settings import ClientSettings
 from ..subscription import Subscription
 
@@ -91,7 +90,14 @@ class PullClient:
             )
         except RequestError as error:
             raise request_failure(error, f"pull from {queue}") from error
-        return self._read(response, address, queue, offset, subscription)
+        header, result = self._read_header(response, address, queue, offset)
+        if result.status is PullStatus.FOUND:
+            decoding = ResponseDecoding(response.body, self._settings.max_unpacked_body_bytes)
+            if decoding.needs_thread:
+                await decoding.finish_in_thread()
+            self._read_messages(decoding, address, queue, header, result)
+            result.messages = subscription.select(result.messages)
+        return result
 
     def _request(
         self,
@@ -122,14 +128,9 @@ class PullClient:
             RequestCode.PULL_MESSAGE, header.encode(), serialization=self._settings.serialization
         )
 
-    def _read(
-        self,
-        response: RemotingCommand,
-        address: str,
-        queue: MessageQueue,
-        offset: int,
-        subscription: Subscription,
-    ) -> PullResult:
+    def _read_header(
+        self, response: RemotingCommand, address: str, queue: MessageQueue, offset: int
+    ) -> tuple[PullMessageResponseHeader, PullResult]:
         status = PULL_STATUSES.get(response.code)
         if status is None:
             raise broker_error(response.code, response.remark, address, f"pull from {queue} at {offset}")
@@ -138,67 +139,65 @@ class PullClient:
         except HeaderError as error:
             raise BrokerError(response.code, str(error), address, f"pull from {queue}") from error
         self._advised_broker_ids[queue] = header.suggest_which_broker_id
-        result = PullResult(status, header.next_begin_offset, header.min_offset, header.max_offset, [])
-        if status is PullStatus.FOUND:
-            messages = self._messages(response.body, address, queue, result)
-            for message in messages:
-                message.broker_name = queue.broker_name
-                if header.offset_delta:
-                    message.queue_offset += header.offset_delta
-                message.queue_id = queue.queue_id
-            result.messages = subscription.select(messages)
-        return result
+        return header, PullResult(status, header.next_begin_offset, header.min_offset, header.max_offset, [])
 
-    def _messages(
-        self, body: bytes, address: str, queue: MessageQueue, result: PullResult
-    ) -> list[MessageExt]:
-        """Decode the messages of a body.
+    def _read_messages(
+        self,
+        decoding: ResponseDecoding,
+        address: str,
+        queue: MessageQueue,
+        header: PullMessageResponseHeader,
+        result: PullResult,
+    ) -> None:
+        """Put the decoded messages into the result.
 
-        A message whose body cannot be decompressed is skipped, as Apache's client does. At a damaged record,
-        the messages before it are used, and the next pull begins there.
+        The next pull begins at the first message that is not decoded. Raises BrokerError.
         """
-        limit = self._settings.max_unpacked_body_bytes
-        messages, is_complete = decode_answer(body, queue, limit, address)
-        if not is_complete:
-            result.next_offset = messages[-1].queue_offset + 1
-        return messages
+        check_decoding(decoding, queue, address, f"pull from {queue}")
+        if decoding.error is not None:
+            result.next_offset = _offset_after(decoding)
+        for message in decoding.messages:
+            message.broker_name = queue.broker_name
+            if header.offset_delta:
+                message.queue_offset += header.offset_delta
+            message.queue_id = queue.queue_id
+        result.messages = decoding.messages
 
 
-def decode_answer(
-    body: bytes, queue: MessageQueue, limit: int, address: str, about: str | None = None
-) -> tuple[list[MessageExt], bool]:
-    """Return the messages of an answer's body, and whether all of its records could be read.
+def check_decoding(decoding: ResponseDecoding, queue: MessageQueue, address: str, about: str) -> None:
+    """Log why messages of a response are missing. Raises BrokerError if its first record is unreadable.
 
-    A message whose body cannot be decompressed, or only to more than `limit` bytes, is left out. Raises
-    BrokerError if the first record is unreadable; otherwise the messages before an unreadable one are
-    returned. `about` names the request in the error; None: a pull from the queue.
+    A message whose body cannot be decompressed is skipped, as by Apache's client. `about` names the request.
     """
-    messages, damage = decode_until_damage(body, max_body_bytes=limit)
-    if damage is None:
-        return messages, True
-    if isinstance(damage, DecompressionError):
-        messages = decode_messages(body, decompress_bodies=False)
-        return [message for message in messages if _unpack(message, queue, limit)], True
-    about = about or f"pull from {queue}"
-    if not messages:
-        raise BrokerError(ResponseCode.SUCCESS, f"unreadable messages: {damage}", address, about) from damage
-    log.error("messages not readable request=%s cause=%s; those before them are used", about, damage)
-    return messages, False
+    for message, cause in decoding.skipped:
+        log.error(
+            "message lost, its body cannot be decompressed id=%s offset=%d queue=%s cause=%s",
+            message.msg_id,
+            message.queue_offset,
+            queue,
+            cause,
+        )
+    error = decoding.error
+    if error is None:
+        return
+    if isinstance(error, DecompressionBudgetError):
+        log.info(
+            "response over the limit of decompressed bodies request=%s messages=%d cause=%s; the broker is "
+            "asked again for the rest",
+            about,
+            len(decoding.messages),
+            error,
+        )
+        return
+    if not decoding.messages and not decoding.skipped:
+        raise BrokerError(ResponseCode.SUCCESS, f"unreadable messages: {error}", address, about) from error
+    log.error("messages not readable request=%s cause=%s; those before them are used", about, error)
 
 
-def _unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
-    """Decompress a message's body in place, up to `limit` bytes; whether that was possible."""
-    if message.sys_flag & MessageSysFlag.COMPRESSED and message.body:
-        try:
-            message.body = decompress(message.body, CompressionType.of_sys_flag(message.sys_flag), limit)
-        except DecompressionError as error:
-            log.error(
-                "message lost, its body cannot be decompressed id=%s offset=%d queue=%s cause=%s",
-                message.msg_id,
-                message.queue_offset,
-                queue,
-                error,
-            )
-            return False
-        message.sys_flag &= ~MessageSysFlag.COMPRESSED
-    return True
+def _offset_after(decoding: ResponseDecoding) -> int:
+    """Return the queue offset of the first message that is not decoded."""
+    undecoded = decoding.undecoded()
+    if undecoded:
+        return undecoded[0].queue_offset
+    read = decoding.messages[-1:] + [message for message, _ in decoding.skipped[-1:]]
+    return 1 + max(message.queue_offset for message in read)

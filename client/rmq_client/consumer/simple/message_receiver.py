@@ -190,6 +190,8 @@ class MessageReceiver:
             # Their tags are others with the same hash code.
             acked = self._acks.post(address, source.topic, self._client.handle_of(message))
             acked.add_done_callback(log_failure)
+        if popped.undecoded:
+            await asyncio.gather(*(self._make_visible(message) for message in popped.undecoded))
         if self._is_stopped:
             # Nobody can acknowledge these messages any more: stop() makes them visible again.
             self._prefetched.put(popped.messages, invisible_ms, popped_at)

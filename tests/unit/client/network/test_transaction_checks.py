@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import zlib
 
 import pytest
 
@@ -14,8 +16,9 @@ from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
 from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import encode_stored_message
+from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.peers import Peer
-from tests.support.waiting import loop_passes
+from tests.support.waiting import loop_passes, until
 
 _MAX_BODY = 1 << 20
 
@@ -131,3 +134,30 @@ async def test_the_answer_to_a_disconnected_broker_is_dropped() -> None:
     broker.connection.abort()
     await loop_passes()
     assert len(handle_check) == 1
+
+
+def _compressed_question(body: bytes) -> RemotingCommand:
+    message = MessageExt("T", body, sys_flag=MessageSysFlag.COMPRESSED)
+    message.properties = {"UNIQ_KEY": "U", "PGROUP": "g"}
+    return _question(encode_stored_message(message))
+
+
+@pytest.mark.parametrize("body", [b"body", random.Random(1).randbytes(100_000)])
+async def test_compressed_messages_are_checked(body: bytes) -> None:
+    broker = Peer()
+    checks, handle_check = _checks(TransactionState.COMMIT)
+    checks.handle_check(broker.connection, _compressed_question(zlib.compress(body)))
+    await until(lambda: broker.received)
+    (message,) = handle_check
+    assert (message.body, message.sys_flag & MessageSysFlag.COMPRESSED) == (body, 0)
+
+
+async def test_a_check_whose_message_cannot_be_decompressed_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Peer()
+    checks, handle_check = _checks(TransactionState.COMMIT)
+    checks.handle_check(broker.connection, _compressed_question(b"no zlib"))
+    await loop_passes()
+    assert (broker.received, handle_check) == ([], [])
+    assert "its message is unreadable" in caplog.text

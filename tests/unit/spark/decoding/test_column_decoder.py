@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import weakref
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructField, Struct
 from pyspark_rocketmq.columns import PropertiesMode, columns_of
 from pyspark_rocketmq.decoding import MAX_CHUNK_BYTES, ColumnDecoder, normalization
 from pyspark_rocketmq.errors import BatchTooLarge, RecordDamaged, SchemaError
+from rmq_remoting import message_batch
 from rmq_remoting.compression import CompressionType
 from rmq_remoting.message_codec import MAGIC_BLANK
 from rmq_remoting.message_errors import MessageDecodeError
@@ -318,6 +320,34 @@ class TestBounds:
         rows = [row for part in parts for row in rows_of(part.batch)]
         assert [row["queueOffset"] for row in rows] == list(range(1, 8))
         assert parts[-1].next_offset == 8
+
+    def test_failed_attempts_are_freed_before_the_parts_are_decoded(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failures: list[weakref.ref[BatchTooLarge]] = []
+
+        def failure(reason: str) -> BatchTooLarge:
+            error = BatchTooLarge(reason)
+            failures.append(weakref.ref(error))
+            return error
+
+        monkeypatch.setattr(normalization, "MAX_DECODED_BYTES", 3000)
+        monkeypatch.setattr(normalization, "BatchTooLarge", failure)
+        messages = [
+            compressed(plain_message(offset, bytes([offset]) * 1000), CompressionType.ZLIB)
+            for offset in range(9)
+        ]
+        chunk = b"".join(map(record, messages))
+        for _ in ColumnDecoder(["body"]).decode_in_parts("t", "b", 0, [chunk], begin=0, end=9):
+            assert failures
+            assert all(failed() is None for failed in failures)
+
+    def test_messages_of_a_batch_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(message_batch, "MAX_BATCH_MESSAGES", 2)
+        body = batch_body([(0, b"", b"")] * 3)
+        batch = compressed(replace(plain_message(7, body), sys_flag=INNER_BATCH), CompressionType.ZLIB)
+        with pytest.raises(RecordDamaged, match=r"offset 7: .* more messages than the limit of 2"):
+            fast_rows([record(plain_message(6)), record(batch)])
 
     def test_one_record_may_be_larger(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(normalization, "MAX_DECODED_BYTES", 3000)

@@ -28,7 +28,7 @@ _ERROR_PAUSE_SECONDS = ConsumerTiming().error_pause_seconds
 class _Client:
     """Answers pops from a script; after it there are no messages and no notifications."""
 
-    def __init__(self, *script: list[MessageExt] | ClientError) -> None:
+    def __init__(self, *script: list[MessageExt] | PopResult | ClientError) -> None:
         self.script = list(script)
         self.attempts: list[str | None] = []
         self.asked_for_news: list[bool] = []
@@ -48,7 +48,7 @@ class _Client:
         outcome = self.script.pop(0) if self.script else []
         if isinstance(outcome, ClientError):
             raise outcome
-        return PopResult(outcome, [])
+        return outcome if isinstance(outcome, PopResult) else PopResult(outcome, [])
 
     async def has_messages(self, address: str, source: PopSource, poll_ms: int, *, in_order: bool) -> bool:
         self.asked_for_news.append(in_order)
@@ -86,7 +86,7 @@ class _Consumption:
 
 
 class _Bench:
-    def __init__(self, *script: list[MessageExt] | ClientError, in_order: bool) -> None:
+    def __init__(self, *script: list[MessageExt] | PopResult | ClientError, in_order: bool) -> None:
         self.client = _Client(*script)
         self.service = _Consumption(in_order=in_order)
         self.routes = _Routes()
@@ -141,6 +141,16 @@ async def test_messages_popped_after_the_stop_become_visible_again() -> None:
     await asyncio.wait([task])
     await bench.popper.finish()
     assert (bench.service.consumed, bench.service.given_back) == ([], [0])
+
+
+@pytest.mark.virtual_time
+async def test_undecoded_messages_become_visible_again() -> None:
+    bench = _Bench(
+        PopResult(messages([0]), [], messages([1, 2])), PopResult([], [], messages([3])), in_order=False
+    )
+    await bench.run(1.0)
+    assert (bench.service.consumed, bench.service.given_back) == ([0], [1, 2, 3])
+    assert len(bench.client.attempts) == 3
 
 
 class _FasterOthers(_Client):

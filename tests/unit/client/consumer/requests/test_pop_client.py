@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import zlib
+
 import pytest
 
 from rmq_client.consumer.requests.pop_client import PopClient
@@ -9,12 +12,14 @@ from rmq_client.consumer.requests.pop_source import PopSource
 from rmq_client.consumer.subscription import Subscription
 from rmq_client.errors import BrokerError, Busy, ReceiptExpired, UsageError
 from rmq_client.settings import ClientSettings
+from rmq_remoting import compression
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.headers.pop import PopMessageResponseHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import encode_stored_message
 from rmq_remoting.pop_receipt import Receipt
+from rmq_remoting.sys_flags import MessageSysFlag
 
 _SOURCE = PopSource("T", "b")
 _ALL = Subscription("T", "*", 1)
@@ -165,3 +170,33 @@ async def test_overdue_times_use_the_brokers_clock() -> None:
     assert client.overdue_ms(receipt) == -1_000
     await client.pop("a", _SOURCE, _ALL, 32, 60_000)  # the broker's clock is 5 s ahead
     assert client.overdue_ms(receipt) == 4_000
+
+
+async def test_messages_beyond_the_limit_of_a_response_keep_their_receipts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compression, "MAX_RESPONSE_BYTES", 1000)
+    body = _stored(
+        *(
+            MessageExt(
+                "T",
+                zlib.compress(bytes(1000)),
+                sys_flag=MessageSysFlag.COMPRESSED,
+                queue_id=1,
+                queue_offset=offset,
+            )
+            for offset in (10, 12)
+        )
+    )
+    client = _client(_Broker(fields=_HEADER.encode(), body=body))
+    popped = await client.pop("a", _SOURCE, _ALL, 32, 60_000)
+    assert [(message.queue_offset, message.body) for message in popped.messages] == [(10, bytes(1000))]
+    (undecoded,) = popped.undecoded
+    assert undecoded.receipt_handle == f"10 {_NOW_MS + 5000} 60000 3 0 b 1 12"
+    assert (undecoded.broker_name, client.handle_of(undecoded).offset) == ("b", 12)
+
+
+async def test_a_large_body_is_decompressed() -> None:
+    body = random.Random(1).randbytes(100_000)
+    (message,) = await _pop(MessageExt("T", zlib.compress(body), sys_flag=MessageSysFlag.COMPRESSED))
+    assert message.body == body

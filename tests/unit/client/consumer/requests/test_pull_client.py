@@ -1,7 +1,8 @@
-"""Pulls whose answers are damaged: the messages that are returned, and where the next pull begins."""
+"""Pulls whose answers are damaged or too large: the returned messages, and where the next pull begins."""
 
 from __future__ import annotations
 
+import random
 import zlib
 
 import pytest
@@ -11,6 +12,7 @@ from rmq_client.consumer.subscription import Subscription
 from rmq_client.errors import BrokerError
 from rmq_client.network.routing import TopicRoute
 from rmq_client.settings import ClientSettings
+from rmq_remoting import compression
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.pull import PullMessageResponseHeader
@@ -71,3 +73,34 @@ async def test_a_message_that_cannot_be_decompressed_is_skipped() -> None:
     result = await _pull(b"".join(map(encode_stored_message, (_MESSAGES[0], compressed, broken))))
     assert (_offsets(result), result.next_offset) == ([10, 11], 13)
     assert result.messages[1].body == b"x"
+
+
+async def test_a_damaged_record_after_a_skipped_message_ends_the_pull_there() -> None:
+    broken = MessageExt("T", b"no zlib", queue_offset=10, sys_flag=MessageSysFlag.COMPRESSED)
+    result = await _pull(encode_stored_message(broken) + b"\1" * 99)
+    assert (_offsets(result), result.next_offset) == ([], 11)
+
+
+async def test_a_large_body_is_decompressed() -> None:
+    body = random.Random(1).randbytes(100_000)
+    compressed = MessageExt("T", zlib.compress(body), queue_offset=12, sys_flag=MessageSysFlag.COMPRESSED)
+    result = await _pull(encode_stored_message(_MESSAGES[0]) + encode_stored_message(compressed))
+    assert [message.body for message in result.messages] == [b"10", body]
+    assert {message.broker_name for message in result.messages} == {"b"}
+    assert result.next_offset == 13
+
+
+async def test_the_next_pull_begins_beyond_the_limit_of_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "MAX_RESPONSE_BYTES", 1000)
+    records = [
+        encode_stored_message(
+            MessageExt(
+                "T", zlib.compress(bytes(600)), queue_offset=offset, sys_flag=MessageSysFlag.COMPRESSED
+            )
+        )
+        for offset in (10, 20, 30)
+    ]
+    result = await _pull(b"".join(records))
+    assert (_offsets(result), result.next_offset) == ([10, 20], 30)
+    result = await _pull(records[2])
+    assert (_offsets(result), result.next_offset) == ([30], 13)
