@@ -6,12 +6,14 @@ Names are Apache's where it has one (RocketMQ 5.3.3, DefaultStoreMetricsManager)
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 
-from ..store.api import IndexState
+from ..store.api import ColdData, IndexState
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -32,6 +34,7 @@ class StoreCollector:
         self._cleaning = cleaning
         self._now_ms = now_ms
         self._oldest = (-1, -1)  # begin of the log, and the store time of its first message
+        self._reading_oldest: asyncio.Future[int] | None = None
 
     def collect(self) -> Iterable[Family]:
         """Return all metric families of the store."""
@@ -68,13 +71,31 @@ class StoreCollector:
             )
 
     def _oldest_ms(self) -> int:
-        """Store time of the log's first message, read once for each file that the log begins with."""
+        """Store time of the log's first message, read once for each file that the log begins with.
+
+        0 while a thread reads it from the disk, for the next scrape.
+        """
         begin, stored_ms = self._oldest
         if stored_ms <= 0 or begin != self._store.min_phy_offset():
             begin = self._store.min_phy_offset()
-            stored_ms = self._store.store_timestamp(begin)
+            try:
+                stored_ms = self._store.store_timestamp_now(begin)
+            except ColdData:
+                self._read_oldest(begin)
+                return 0
             self._oldest = (begin, stored_ms)
         return stored_ms
+
+    def _read_oldest(self, begin: int) -> None:
+        if self._reading_oldest is not None and not self._reading_oldest.done():
+            return
+        loop = asyncio.get_running_loop()
+        self._reading_oldest = loop.run_in_executor(None, self._store.store_timestamp, begin)
+        self._reading_oldest.add_done_callback(partial(self._oldest_read, begin))
+
+    def _oldest_read(self, begin: int, reading: asyncio.Future[int]) -> None:
+        if not reading.cancelled() and reading.exception() is None:
+            self._oldest = (begin, reading.result())
 
     # --- writing ---
 

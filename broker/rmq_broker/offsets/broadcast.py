@@ -146,7 +146,7 @@ class BroadcastOffsets:
         kept = self._offsets.query(broadcast_group(pull.consumer_group), topic, queue_id)
         if kept >= 0:
             return kept
-        if self._store.is_in_memory(topic, queue_id, 0):
+        if self._store.is_first_in_memory(topic, queue_id):
             return 0
         return self._store.max_offset(topic, queue_id)
 

@@ -313,7 +313,7 @@ class Popping:
         lowest = self._store.min_offset(topic, queue_id)
         if init_mode == START_AT_OLDEST or topic.startswith(RETRY_PREFIX):
             return lowest
-        is_young = lowest <= 0 and self._store.is_in_memory(topic, queue_id, 0)
+        is_young = lowest <= 0 and self._store.is_first_in_memory(topic, queue_id)
         if self._settings.init_pop_offset_by_check_msg_in_mem and is_young:
             return 0
         return max(0, self._store.max_offset(topic, queue_id) - 1)

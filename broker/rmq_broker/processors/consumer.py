@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
     from ..topics.table import TopicTable
-    from .store_view import QueueView
+    from .store_view import StoreView
 
 
 class ConsumerOffsetProcessor:
@@ -34,7 +34,7 @@ class ConsumerOffsetProcessor:
         offsets: ConsumerOffsetTable,
         groups: SubscriptionGroupTable,
         topics: TopicTable,
-        store: QueueView,
+        store: StoreView,
         first_subscriptions: FirstSubscriptions,
     ) -> None:
         self._offsets = offsets
@@ -116,10 +116,10 @@ class ConsumerOffsetProcessor:
             return max(end, 0) if self._has_queue(topic, queue_id) else NO_OFFSET
         if begin > 0:
             return NO_OFFSET
-        if self._store.is_in_memory(topic, queue_id, 0):
+        if self._store.is_first_in_memory(topic, queue_id):
             return 0
-        first = self._store.queue_entries(topic, queue_id, 0, 1)
-        is_newer = first and self._first_subscriptions.is_older(group, topic, first[0][0])
+        first = self._store.first_physical_offset(topic, queue_id)
+        is_newer = first is not None and self._first_subscriptions.is_older(group, topic, first)
         return 0 if is_newer else NO_OFFSET
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:

@@ -15,16 +15,17 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 
 from ..sending.answering import SendAnswers, waits_for_flush
+from ..sending.held_sends import HeldSends
 from ..sending.planning import SendPlanner
 from ..sending.routes import SendRoutes
 from ..sending.storing import SendStorage
-from ..store.api import MessageRejected, StoreUnavailable
+from ..store.api import LogBusy, MessageRejected, StoreUnavailable
 from .born_host import BORN_HOST, born_host_of
 from .deferred_answers import answer_after
 from .flushed_answers import answer_when_flushed
 
 if TYPE_CHECKING:
-    from rmq_remoting.answers import Result
+    from rmq_remoting.answers import Answer, Result
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
@@ -40,10 +41,15 @@ if TYPE_CHECKING:
 
 # The settings that routes, plans and answers are made from.
 _SETTINGS_OF_ROUTES: Final = ("regionId", "traceOn", "startAcceptSendRequestTimeStamp", "messageTypeCheck")
+# How long a send waits for the disk without fast failure.
+_FOREVER_SECONDS: Final = 24 * 3600.0
 
 
 class SendProcessor:
-    """Stores the messages of sends, and answers where they are."""
+    """Stores the messages of sends, and answers where they are.
+
+    A send for which the log has no space, because the disk is slow, waits: the loop does not.
+    """
 
     def __init__(
         self,
@@ -61,6 +67,7 @@ class SendProcessor:
 
         `registrar` announces the topics that sends create.
         """
+        self._settings = settings
         self._checker = checker
         self._topics = checker.topics
         self._registrar = registrar
@@ -72,6 +79,8 @@ class SendProcessor:
         self._planner = SendPlanner(settings, new_unique_key)
         self._storage = SendStorage(store, statistics, redirection, store_host, clock)
         self._answers = SendAnswers(settings, store, store_host)
+        self._space = store.space
+        self._held = HeldSends(store.space, self.send, self._refused, self._max_wait_seconds)
 
     @property
     def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
@@ -87,6 +96,8 @@ class SendProcessor:
 
     def send(self, connection: Connection, request: RemotingCommand) -> Result:
         """Store one message, or the messages of a batch."""
+        if self._space.is_short:
+            return self._held.hold(connection, request)
         try:
             header = self._decoder.decode(request)
             target = header.target
@@ -102,12 +113,23 @@ class SendProcessor:
             answer = self._answers.stored(request, route, plan, stored)
         except CommandError as refusal:
             return self._answers.refused(request, refusal)
+        except LogBusy:
+            return self._held.hold(connection, request)
         except (StoreUnavailable, MessageRejected) as error:
             self._statistics.put_failures += 1
             return self._answers.not_stored(request, error)
         if self._store.flushes_each_message and waits_for_flush(plan.properties):
             return answer_when_flushed(self._store, partial(self._answers.flushed, answer))
         return answer
+
+    def _refused(self, request: RemotingCommand, refusal: CommandError) -> Answer:
+        """Count a send that finds no space in time, and return its answer."""
+        self._statistics.put_failures += 1
+        return self._answers.refused(request, refusal)
+
+    def _max_wait_seconds(self) -> float:
+        settings = self._settings
+        return settings.send_max_wait_ms / 1000 if settings.broker_fast_failure_enable else _FOREVER_SECONDS
 
     def _send_to_new_topic(
         self, connection: Connection, request: RemotingCommand, target: SendTarget

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -34,11 +33,11 @@ class StoreView(Protocol):
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a message in ms; -1 if there is none at that offset."""
 
-    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether the message at that offset exists and is recent enough to be in memory."""
+    def first_physical_offset(self, topic: str, queue_id: int) -> int | None:
+        """Return the physical offset of message 0; None if it does not exist (any more)."""
 
-    def delete_topics(self, names: Sequence[str]) -> None:
-        """Remove the queues of topics; their messages are deleted together with the log files."""
+    def is_first_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether message 0 exists and is recent enough to be in memory."""
 
     def runtime_info(self) -> dict[str, str]:
         """Return the store's part of request 28: `commitLogMinOffset`, `commitLogMaxOffset`, disk ratios."""

@@ -12,7 +12,7 @@ from .appending.record_batch import BatchMessages
 from .cleaning.cleaner import CleaningStatistics
 from .cleaning.disk_space import DiskSpace
 from .delay_levels import DelayLevels, level_of_queue, queue_of_level
-from .errors import MessageRejected, StoreDamaged, StoreError, StoreUnavailable
+from .errors import LogBusy, MessageRejected, StoreDamaged, StoreError, StoreUnavailable
 from .flushing.group_commit import CommitStatistics, Durability
 from .index.index_files import KeyQueryResult
 from .index.state import IndexState
@@ -26,6 +26,7 @@ from .log.record import (
     pack_host,
     parse_record,
 )
+from .log.space import LogSpace
 from .message_store import MessageStore
 from .queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
 from .queues.consume_queue import QUEUE_ENTRY, ConsumeQueue
@@ -67,6 +68,8 @@ __all__ = [
     "GetStatus",
     "IndexState",
     "KeyQueryResult",
+    "LogBusy",
+    "LogSpace",
     "MessageRejected",
     "MessageStore",
     "Placed",

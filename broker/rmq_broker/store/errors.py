@@ -2,6 +2,7 @@
 
 StoreError
 ├── StoreUnavailable   nothing can be written now: disk full, stopped, or an I/O error
+│   └── LogBusy        the disk is slow: the log has no space yet
 ├── MessageRejected    the message can never be stored, for example because it is too large
 └── StoreDamaged       the directory cannot be opened in its present state
 """
@@ -15,6 +16,10 @@ class StoreError(Exception):
 
 class StoreUnavailable(StoreError):
     """Nothing can be written now."""
+
+
+class LogBusy(StoreUnavailable):
+    """The log has no space for the message yet, because the disk is slow."""
 
 
 class MessageRejected(StoreError):

@@ -9,6 +9,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from rmq_remoting.bounded_cache import BoundedCache
@@ -39,6 +42,7 @@ from .recovery.fine_checkpoint import invalidate_written
 from .recovery.queue_state import QueueStateFile
 from .recovery.recovery import RecoveryOptions, RecoveryReport, recover
 from .recovery.stop_marker import StopKind, StopMarker
+from .recovery.topic_deletions import TopicDeletions
 from .settings import FlushDiskType, PullSettings, QuerySettings, StoreSettings
 from .write_health import WriteHealth
 
@@ -47,6 +51,7 @@ log = logging.getLogger("rmq.store")
 # A cause of refusing messages.
 _CLOSED: Final = "closed"
 _INDEX_RETRY_SECONDS: Final = 5.0
+_DELETION_RETRY_SECONDS: Final = 5.0
 
 
 class MessageStore(QueueReads):
@@ -62,15 +67,18 @@ class MessageStore(QueueReads):
         is_batch: Callable[[str], bool] = lambda topic: False,
         bit_map_of: BitMapOf | None = None,
         call_soon: CallSoon | None = None,
+        may_wait: bool = True,
     ) -> None:
         """`is_batch` tells which topics store batches as wholes (attribute `queue.type=BatchCQ`).
 
         `bit_map_of` calculates the messages' bit maps of consumer filters for `consumequeue_ext`.
         `call_soon`, an event loop's, lets index entries be made after the answers to producers.
+        `may_wait`: whether an append may wait for the disk. Otherwise it raises LogBusy, once started.
         """
         root = settings.store_path_root_dir
         is_sync = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._settings = settings
+        self._may_wait = may_wait
         self._lock: DirectoryLock | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._fine_path = settings.fine_checkpoint_path
@@ -81,8 +89,12 @@ class MessageStore(QueueReads):
         self.health.refuse(_CLOSED, "the store is closed")
         self._preallocator = LogPreallocator(touch=not is_sync)
         commit_log = CommitLog(
-            settings.commit_log_dir, settings.mapped_file_size_commit_log, self._preallocator.request
+            settings.commit_log_dir,
+            settings.mapped_file_size_commit_log,
+            self._preallocator,
+            may_wait=may_wait,
         )
+        self.space = commit_log.space
         has_bit_maps = bit_map_of is not None and settings.enable_consume_queue_ext
         queues = ConsumeQueues(
             settings.consume_queue_dir,
@@ -93,9 +105,12 @@ class MessageStore(QueueReads):
             bit_map_of=BitMapCalculator(commit_log, bit_map_of) if has_bit_maps and bit_map_of else None,
         )
         super().__init__(commit_log, queues, Reader(commit_log, pull_settings), is_batch)
+        self._deletions = TopicDeletions(
+            queues, self._queue_state, lambda: (commit_log.min_offset, commit_log.max_offset)
+        )
         self._replica: Replica | None = None
         self.records = LogRecords(self.commit_log, lambda: self.entries_end)
-        self.index = MessageIndex(settings, query_settings, self.records, clock, call_soon)
+        self.index = MessageIndex(settings, query_settings, self.records, clock, call_soon, may_wait=may_wait)
         self._flusher = Flusher(
             self.commit_log,
             self.queues,
@@ -182,6 +197,8 @@ class MessageStore(QueueReads):
         )
         self._lower_index_time()
         self._stop_marker.running()
+        if not self._may_wait:
+            self._preallocator.allocate_first(self.commit_log)
         log.info(
             "store opened path=%s last_stop=%r log=%d-%d records_read=%d",
             self._settings.store_path_root_dir,
@@ -204,14 +221,15 @@ class MessageStore(QueueReads):
 
     def start(self) -> None:
         """Begin to flush, in the background or for each message, and to preallocate the log."""
-        self._preallocator.start()
+        loop = asyncio.get_running_loop()
+        self._preallocator.start(partial(_call_on, loop, self.space.ready))
         if self.commits is not None:
             self.commits.start()
             self.flushes_each_message = True
-        loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._run_flusher(), name="store-flush"),
             loop.create_task(self._run_index(), name="store-index"),
+            loop.create_task(self._retry_deletions(), name="store-deletions"),
         ]
 
     async def stop(self) -> None:
@@ -225,9 +243,10 @@ class MessageStore(QueueReads):
         if self.commits is not None:
             await stop_commits(self.commits)
         self.index.put_deferred()
-        self._preallocator.close()
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._finish)
+            await loop.run_in_executor(None, self._preallocator.close)
+            await loop.run_in_executor(None, self._finish)
         finally:
             self.close()
 
@@ -239,6 +258,7 @@ class MessageStore(QueueReads):
         if self.commits is not None:
             self.commits.close()
         self._preallocator.close()
+        self._deletions.close()
         self._flusher.close()
         self.index.close()
         self.commit_log.close()
@@ -268,6 +288,13 @@ class MessageStore(QueueReads):
                 log.exception("index task failed; restarted in %.0f s", _INDEX_RETRY_SECONDS)
                 await asyncio.sleep(_INDEX_RETRY_SECONDS)
 
+    async def _retry_deletions(self) -> None:
+        """Continue the deletion of topics after the disk has refused it."""
+        while True:
+            await asyncio.sleep(_DELETION_RETRY_SECONDS)
+            if self._deletions.failure is not None:
+                await asyncio.get_running_loop().run_in_executor(None, self._deletions.retry)
+
     def _log_flushed(self, offset: int) -> None:
         self.appender.flushed(offset)
 
@@ -279,6 +306,7 @@ class MessageStore(QueueReads):
             log.error("store left as after a crash, because a flush failed cause=%s", self._flusher.failure)
             invalidate_written(self._fine_path)
             return
+        self._deletions.finish()
         self.index.flush()
         self._flusher.flush()
         self.commit_log.drop_next()
@@ -341,16 +369,14 @@ class MessageStore(QueueReads):
         """The log offset up to which the log is on disk."""
         return self.commit_log.flushed_offset
 
-    def delete_topics(self, names: Sequence[str]) -> None:
+    def delete_topics(self, names: Sequence[str]) -> Future[None]:
         """Remove the queues of topics; their messages stay until their log files are deleted.
 
-        Raises OSError.
+        Consumers see no queue from now on. The returned future is done when the deletion is durable and the
+        files are removed, by a thread. It raises OSError if the disk refuses that; the deletion is continued
+        later.
         """
-        written_to = [name for name in names if self.queues.of_topic(name)]
-        if written_to:
-            self._queue_state.note_deleted(written_to, self.commit_log.max_offset)
-        for name in written_to:
-            self.queues.delete_topic(name)
+        return self._deletions.delete(names)
 
     @property
     def last_timestamp_ms(self) -> int:
@@ -447,3 +473,9 @@ class MessageStore(QueueReads):
             "earliestMessageTimeStamp": str(self.commit_log.store_timestamp(self.commit_log.min_offset)),
             "flushBehindBytes": str(self.commit_log.unflushed_bytes),
         }
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Have the loop call a function; for any thread. A loop that is closed has no sends that wait."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)

@@ -36,6 +36,7 @@ class StorageService:
             is_batch=is_batch,
             bit_map_of=bit_map_of,
             call_soon=asyncio.get_running_loop().call_soon,
+            may_wait=False,
         )
         self.disk = DiskSpace(settings, self.store.health)
         self.cleaner = Cleaner(

@@ -17,7 +17,7 @@ log = logging.getLogger("rmq.broker.topics")
 
 # Light message queues: they have no topics of their own.
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
-# Topics deleted before other tasks of the loop run.
+# Topics that are deleted together, before other tasks of the loop run.
 _SLICE: Final = 10
 
 
@@ -98,9 +98,8 @@ class UnusedTopics:
         for first in range(0, len(names), _SLICE):
             # Checked again: the topic may have been created since.
             some = [name for name in names[first : first + _SLICE] if self._is_unused(name)]
-            self._deletion.delete(some)
+            await self._deletion.delete(some)
             deleted += some
-            await asyncio.sleep(0)
         if deleted:
             log.warning(
                 "queues of unknown topics deleted count=%d topics=%s", len(deleted), ", ".join(deleted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -40,8 +41,8 @@ class TopicAdminProcessor:
     """Creates, changes, deletes and shows topics.
 
     Changes are answered after `persist`, which waits for the disk and the name servers: a client that
-    received the response finds the topic's route. Deletions are answered after `persist_deletion`, which also
-    waits for the offsets.
+    received the response finds the topic's route. Deletions are answered when they are durable in the store,
+    and after `persist_deletion`, which also waits for the offsets.
     """
 
     def __init__(
@@ -83,10 +84,14 @@ class TopicAdminProcessor:
         self._refuse_system_topic(topic)
         log.info("topic deleted topic=%s peer=%s", topic, connection.peer)
         if self._settings.clear_retry_topic_when_delete_topic:
-            self._deletion.delete_with_retry_topics(topic)
+            removal = self._deletion.delete_with_retry_topics(topic)
         else:
-            self._deletion.delete([topic])
-        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist_deletion)
+            removal = self._deletion.delete([topic])
+
+        async def persist() -> None:
+            await asyncio.gather(removal, self._persist_deletion())
+
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), persist)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """351: one topic's configuration."""

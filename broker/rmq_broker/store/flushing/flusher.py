@@ -89,6 +89,8 @@ class Flusher:
         self.flush_log = LogFlush(commit_log, health)
         # Why queue entries cannot be written to their files: they stay in memory, and it is tried again.
         self._blocked: OSError | None = None
+        # Whether all entries up to the position were written; otherwise no checkpoint may count them.
+        self._is_complete = True
         self._unsaved: set[Path] = set()  # checkpoints that could not be written
 
     def opened(self, fine: FineCheckpoint) -> None:
@@ -175,7 +177,7 @@ class Flusher:
         """Write the queues' entries to their files, where they survive a crash of the process."""
         began = self._clock()
         try:
-            self._queues.write_out()
+            self._is_complete = self._queues.write_out()
         except OSError as error:
             self._block(error)
             return
@@ -186,11 +188,14 @@ class Flusher:
             log.warning("queue entries are written again; messages are accepted")
             self._blocked = None
             self._health.allow(_QUEUES)
-        self._save_fine(replace(self._fine, written=position.entries_end), durable=False)
+        if self._is_complete:
+            self._save_fine(replace(self._fine, written=position.entries_end), durable=False)
 
     def _flush_queues(self, position: FlushPosition) -> None:
         has_news = self._checkpoint.queue_timestamp_ms != position.timestamp_ms or bool(self._unsaved)
         if self._blocked is not None or not (has_news or self._fine.flushed < position.entries_end):
+            return
+        if not self._is_complete:  # a deletion of topics is under way
             return
         began = self._clock()
         # The log first: the checkpoint's time of the queues has to hold for the log as well.

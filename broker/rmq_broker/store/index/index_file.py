@@ -57,7 +57,16 @@ class IndexFile(IndexFileReader):
     crash are taken back by `cut`.
     """
 
-    __slots__ = ("_map", "_seconds", "_stored_ms", "_words", "is_flushed", "is_writable", "reserved")
+    __slots__ = (
+        "_map",
+        "_seconds",
+        "_stored_ms",
+        "_words",
+        "allocated",
+        "is_flushed",
+        "is_writable",
+        "reserved",
+    )
 
     _map: mmap.mmap
     _words: memoryview
@@ -67,13 +76,17 @@ class IndexFile(IndexFileReader):
         super().__init__(path, slot_count, capacity)
         self.is_flushed = True
         self.is_writable = False  # mapped, with disk space behind the slots
-        self.reserved = 0  # entries with smaller numbers can be written
+        self.allocated = 0  # entries with smaller numbers have disk space
+        self.reserved = 0  # entries with smaller numbers can be written; at most `allocated`
         self._seconds = 0
         self._stored_ms = -1  # the store time of the last entry
 
     @classmethod
-    def create(cls, path: Path, slot_count: int, capacity: int) -> IndexFile:
-        """Create an empty, writable file. Raises OSError, and leaves no file then; blocks."""
+    def create(cls, path: Path, slot_count: int, capacity: int, *, allocates: bool = False) -> IndexFile:
+        """Create an empty, writable file. Raises OSError, and leaves no file then; blocks.
+
+        `allocates`: also reserve disk space for the first entries.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(path, "wb", opener=open_file) as stream:
@@ -84,6 +97,8 @@ class IndexFile(IndexFileReader):
                 stream.truncate(index_file_bytes(slot_count, capacity))
             file = cls(path, slot_count, capacity)
             file.make_writable()
+            if allocates:
+                file.allocate()
         except OSError:
             path.unlink(missing_ok=True)
             raise
@@ -102,13 +117,33 @@ class IndexFile(IndexFileReader):
             self.extend()
 
     def extend(self) -> None:
-        """Reserve disk space for more entries. Raises OSError."""
-        first = max(self.reserved, 1)
-        until = min(self.capacity, max(self.reserved, self.count) + ENTRY_STEP)
+        """Reserve disk space for more entries, and let them be written. Raises OSError; blocks."""
+        self.allocate()
+        self.reserved = self.allocated
+
+    def allocate(self) -> None:
+        """Reserve disk space for more entries, which `grow` lets be written. Raises OSError; blocks."""
+        first = max(self.allocated, 1)
+        until = min(self.capacity, max(self.allocated, self.count) + ENTRY_STEP)
         begin, end = self.entries_at + first * ENTRY_BYTES, self.entries_at + until * ENTRY_BYTES
         with naming_file(self.descriptor):
             os.posix_fallocate(self.descriptor, begin, end - begin)
-        self.reserved = until
+        self.allocated = until
+
+    @property
+    def lacks_space(self) -> bool:
+        """Whether `allocate` should reserve more disk space soon."""
+        return self.allocated < self.capacity and self.allocated - self.count <= ENTRY_STEP // 2
+
+    def grow(self) -> bool:
+        """Let more entries be written if they have disk space; False if none has. Does not block.
+
+        The last half of a step is kept back: when it is needed, `lacks_space` asks for more.
+        """
+        kept_back = 0 if self.allocated >= self.capacity else ENTRY_STEP // 2
+        limit = self.allocated - kept_back
+        self.reserved = limit if limit > self.count else self.allocated
+        return self.reserved > self.count
 
     def follow(self, before: IndexFile) -> None:
         """Begin where the file before this one ends, until the first entry comes."""
@@ -118,8 +153,12 @@ class IndexFile(IndexFileReader):
         self.write_header()
 
     def begin(self, physical_offset: int, store_timestamp_ms: int) -> None:
-        """Reserve disk space for the first entries, which begin with this message. Raises OSError."""
+        """Reserve disk space for the first entries, which begin with this message. Raises OSError; blocks."""
         self.extend()
+        self.begin_with(physical_offset, store_timestamp_ms)
+
+    def begin_with(self, physical_offset: int, store_timestamp_ms: int) -> None:
+        """Note that the entries, which have disk space, begin with this message. Does not block."""
         self.begin_offset = self.end_offset = physical_offset
         self.begin_timestamp_ms = self.end_timestamp_ms = store_timestamp_ms
         self._seconds, self._stored_ms = 0, store_timestamp_ms
@@ -241,7 +280,7 @@ class IndexFile(IndexFileReader):
     def _end_with(self, count: int) -> None:
         self.count = count
         if self.is_empty:
-            self.reserved = self.slots_used = 0
+            self.allocated = self.reserved = self.slots_used = 0
             self.end_offset = self.begin_offset
             self.end_timestamp_ms = self.begin_timestamp_ms
         else:
@@ -266,7 +305,7 @@ class IndexFile(IndexFileReader):
 
     def seal(self) -> None:
         """Close the mapping: the file will not be written again soon."""
-        self.reserved = 0
+        self.allocated = self.reserved = 0
         if self.is_writable:
             self.is_writable = False
             self._words.release()

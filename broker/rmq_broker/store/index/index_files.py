@@ -40,13 +40,22 @@ class KeyQueryResult:
 class IndexFiles:
     """Owns the files of one folder.
 
-    One thread puts. `prepare` and `flush_full` run in another thread, so that putting never waits for the
-    disk. Any thread may call `look_up`.
+    One thread puts. `prepare` and `flush_full` run in another thread. Any thread may call `look_up`.
     """
 
-    __slots__ = ("_capacity", "_clock", "_folder", "_slot_count", "_spare", "files", "grew")
+    __slots__ = ("_capacity", "_clock", "_folder", "_may_wait", "_slot_count", "_spare", "files", "grew")
 
-    def __init__(self, folder: Path, slot_count: int, capacity: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        slot_count: int,
+        capacity: int,
+        clock: Callable[[], float],
+        *,
+        may_wait: bool = True,
+    ) -> None:
+        """`may_wait`: putting may wait for the disk. Otherwise it waits for `prepare`, as without a file."""
+        self._may_wait = may_wait
         self._folder = folder
         self._slot_count = slot_count
         self._capacity = capacity
@@ -195,7 +204,12 @@ class IndexFiles:
             file = self._take_spare()
             if file is None:
                 return False
-        if file.is_empty:
+        if not self._may_wait:
+            if not file.grow():
+                return False
+            if file.is_empty:
+                file.begin_with(physical_offset, store_timestamp_ms)
+        elif file.is_empty:
             file.begin(physical_offset, store_timestamp_ms)
         else:
             file.extend()
@@ -211,7 +225,8 @@ class IndexFiles:
             if last.is_writable:
                 last.write_header()
             file.follow(last)
-        file.rename(self._folder / self._next_name())
+        if self._may_wait:
+            file.rename(self._folder / self._next_name())
         self._spare = None
         self.files.append(file)
         return file
@@ -220,16 +235,22 @@ class IndexFiles:
         """The time, as with Apache's broker, but later than the last name even if the clock was set back."""
         now = datetime.fromtimestamp(self._clock())  # local time, as Apache's
         name = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}"
-        if self.files and name <= self.files[-1].path.name:
-            return str(int(self.files[-1].path.name) + 1)
+        named = [file.path.name for file in self.files if file.path.name != _SPARE_NAME]
+        if named and name <= named[-1]:
+            return str(int(named[-1]) + 1)
         return name
 
     def reopen_last(self) -> None:
         """Make the last file writable if it is not full. Raises OSError; blocks."""
         if self.files and not self.files[-1].is_full:
-            self.files[-1].make_writable()
+            self._make_writable(self.files[-1])
 
     # --- in another thread ---
+
+    @property
+    def has_unnamed(self) -> bool:
+        """Whether the last file is not named by its time yet. A crash would drop it: it would be rebuilt."""
+        return bool(self.files) and self.files[-1].path.name == _SPARE_NAME
 
     @property
     def needs_file(self) -> bool:
@@ -237,17 +258,37 @@ class IndexFiles:
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full and not last.is_writable:
             return True
+        if last is not None and (self.has_unnamed or self._lacks_space(last)):
+            return True
         left = 0 if last is None else last.capacity - last.count
         return self._spare is None and left <= _SPARE_AHEAD_ENTRIES
 
     def prepare(self) -> None:
-        """Make the last file writable, or create the next one. Raises OSError; blocks."""
+        """Make the last file writable, extend it, or create the next one. Raises OSError; blocks."""
+        self._name_last()
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full and not last.is_writable:
-            last.make_writable()
+            self._make_writable(last)
+        elif last is not None and self._lacks_space(last):
+            last.allocate()
         elif self._spare is None:
             path = self._folder / _SPARE_NAME
-            self._spare = IndexFile.create(path, self._slot_count, self._capacity)
+            self._spare = IndexFile.create(
+                path, self._slot_count, self._capacity, allocates=not self._may_wait
+            )
+
+    def _name_last(self) -> None:
+        """Name the last file by its time if it was taken without a name. Raises OSError; blocks."""
+        if self.has_unnamed:
+            self.files[-1].rename(self._folder / self._next_name())
+
+    def _make_writable(self, file: IndexFile) -> None:
+        file.make_writable()
+        if not self._may_wait:
+            file.grow()
+
+    def _lacks_space(self, file: IndexFile) -> bool:
+        return not self._may_wait and file.is_writable and not file.is_full and file.lacks_space
 
     @property
     def needs_flush(self) -> bool:
@@ -260,6 +301,7 @@ class IndexFiles:
 
     def flush_all(self) -> None:
         """Flush all files. Raises OSError; blocks."""
+        self._name_last()
         self._flush(list(self.files))
 
     def _flush(self, files: Sequence[IndexFile]) -> None:

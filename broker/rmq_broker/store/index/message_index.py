@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from rmq_remoting.bounded_cache import BoundedCache
@@ -69,15 +70,22 @@ class MessageIndex:
         log_records: LogRecords,
         clock: Callable[[], float] = time.time,
         call_soon: CallSoon | None = None,
+        *,
+        may_wait: bool = True,
     ) -> None:
         """`call_soon`, an event loop's: entries are made after the answers that the loop is writing.
 
-        No producer waits for them then. None: they are made within `put`.
+        No producer waits for them then. None: they are made within `put`. `may_wait`: `put` may wait for the
+        disk. Otherwise the index lags while the disk is slow.
         """
         self._query_settings = query_settings
         self._log = log_records
         self._files = IndexFiles(
-            settings.index_dir, settings.max_hash_slot_num, settings.max_index_num, clock
+            settings.index_dir,
+            settings.max_hash_slot_num,
+            settings.max_index_num,
+            clock,
+            may_wait=may_wait,
         )
         self._progress = IndexProgressFile(settings.store_path_root_dir / "rmq_index.json")
         self._wanted = asyncio.Event()
@@ -180,7 +188,9 @@ class MessageIndex:
         except OSError as error:
             self._failed(error)
             return _RETRY_S
-        return self._catch_up.pause_s if self._state is IndexState.CATCHING_UP else _IDLE_S
+        if self._state is IndexState.CATCHING_UP:
+            return self._catch_up.pause_s
+        return 0.0 if self._files.needs_file else _IDLE_S
 
     async def _wait(self, seconds: float) -> None:
         if seconds <= MAX_PAUSE_S:
@@ -196,14 +206,14 @@ class MessageIndex:
 
     async def _maintain_files(self) -> None:
         if self._flush_failure is not None:
-            self._rebuild_after(self._flush_failure)
-        if self._files.needs_file:
+            await self._rebuild_in_thread(self._flush_failure)
+        while self._files.needs_file:
             await self._in_thread(self._files.prepare)
         if self._files.needs_flush:
             try:
                 await self._in_thread(self._files.flush_full)
             except OSError as error:
-                self._rebuild_after(error)
+                await self._rebuild_in_thread(error)
                 raise
             self._files.seal_full()
             await self._save_progress()
@@ -219,6 +229,8 @@ class MessageIndex:
             self._catch_up.warmed_to = offset + size
 
     async def _save_progress(self) -> None:
+        if self._files.has_unnamed:
+            return  # the next round names the file first
         self._note_progress()
         await self._in_thread(self._progress.save)
 
@@ -327,11 +339,19 @@ class MessageIndex:
 
         Raises OSError if the files cannot be removed, which is tried again before anything else.
         """
+        self._stop_live()
         self._flush_failure = error
         self._files.drop_unflushed(f"flushing failed: {error}")
         self._progress.forget()
         self._flush_failure = None
         self._take_back_and_resume(0)
+
+    async def _rebuild_in_thread(self, error: OSError) -> None:
+        """As `_rebuild_after`, on the loop: nothing is put meanwhile. Raises OSError."""
+        self._stop_live()
+        await self._in_thread(partial(self._rebuild_after, error))
+
+    def _stop_live(self) -> None:
         if self._state is IndexState.LIVE:
             self._state = IndexState.CATCHING_UP
             self._live.stop()

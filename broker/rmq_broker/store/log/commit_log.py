@@ -11,17 +11,33 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
-from ..errors import StoreDamaged
+from ..errors import LogBusy, StoreDamaged
 from .mapped_file import MappedFile, file_at, file_name, open_files
 from .record import BLANK_BYTES, MIN_RECORD_BYTES, RecordSummary, pack_blank, parse_record, store_timestamp_at
+from .space import LogSpace
 
 _RESERVE_STEP_BYTES: Final = 32 * 1024 * 1024
+# Space that is left to small appends while the disk is slow: at most this, and this part of a file. An append
+# is small up to this part of the space.
+_MOST_SPARE_BYTES: Final = 1024 * 1024
+_SPARE_PART: Final = 8
+_SMALL_PART: Final = 8
 
 
-# Called on the appending thread with the log and its last file; has to return at once.
-Preallocate = Callable[["CommitLog", MappedFile], None]
+class Preallocator(Protocol):
+    """Allocates space in threads (`LogPreallocator`). All methods return at once."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests are answered."""
+
+    def request(self, commit_log: CommitLog, file: MappedFile | None, until: int) -> None:
+        """Allocate space behind the position `until` of the log's last file; None: the log has no file."""
+
+    def refusal(self) -> OSError | LogBusy:
+        """Return why there is no space: the error of the disk, or that the disk is slow."""
 
 
 class CommitLog:
@@ -33,21 +49,38 @@ class CommitLog:
     __slots__ = (
         "_file_bytes",
         "_first_start",
+        "_may_wait",
         "_next",
-        "_preallocate",
+        "_preallocator",
         "_preparing",
+        "_spare_bytes",
         "current",
         "entries_flushed_to",
         "files",
         "folder",
+        "space",
     )
 
-    def __init__(self, folder: Path, file_bytes: int, preallocate: Preallocate | None = None) -> None:
-        """`preallocate` is called, often, when the appends come close to the end of the reserved space."""
+    def __init__(
+        self,
+        folder: Path,
+        file_bytes: int,
+        preallocator: Preallocator | None = None,
+        *,
+        may_wait: bool = True,
+    ) -> None:
+        """`preallocator` is asked when the appends come close to the end of the reserved space.
+
+        `may_wait`: an append that finds no space allocates it, and waits for the disk. Otherwise it is
+        refused while the preallocator runs.
+        """
         self.folder = folder
+        self.space = LogSpace()
         self._file_bytes = file_bytes
+        self._spare_bytes = min(_MOST_SPARE_BYTES, file_bytes // _SPARE_PART)
         self._first_start = 0
-        self._preallocate = preallocate
+        self._preallocator = preallocator
+        self._may_wait = may_wait
         self._next: MappedFile | None = None  # the file after the current one, created in advance
         self._preparing = Lock()
         # The log offset up to which queue entries are on disk; kept by the flusher.
@@ -89,29 +122,17 @@ class CommitLog:
         return self._file_bytes - BLANK_BYTES
 
     def file_for_append(self, size: int) -> MappedFile:
-        """Return the file to which `size` bytes can be appended. Raises OSError if the disk is full.
+        """Return the file to which `size` bytes can be appended.
 
-        `size` is at most `largest_record_bytes`.
+        `size` is at most `largest_record_bytes`. Raises OSError if the disk is full, and LogBusy if the log
+        may not wait for the disk.
         """
         file = self.current
-        if file is None:
-            file = self._roll(0)
-        elif file.wrote + size + BLANK_BYTES > file.size:
-            next_file = self._prepare_next(file, size)
-            position = file.wrote
-            # Otherwise the file ends with its blank already: the broker stopped before the next one existed.
-            if position < file.size:
-                file.reserve(position + BLANK_BYTES)
-                file.map[position : position + BLANK_BYTES] = pack_blank(file.size - position)
-                file.wrote = file.size
-            self._go_on_in(next_file)
-            file = next_file
+        if file is None or file.wrote + size + BLANK_BYTES > file.size:
+            file = self._roll_over(file, size)
         until = file.wrote + size
         if until > file.preallocate_at:
-            if until > file.reserved:
-                file.reserve(until)
-            if self._preallocate is not None:
-                self._preallocate(self, file)
+            self._take_space(file, until)
         return file
 
     # --- bytes, for replication ---
@@ -134,6 +155,7 @@ class CommitLog:
         if the disk is full. Nothing is appended then.
         """
         if not self.files:
+            self.drop_next()
             self._roll(offset - offset % self._file_bytes, wrote=offset % self._file_bytes)
         file = self.current
         assert file is not None
@@ -276,15 +298,20 @@ class CommitLog:
 
     # --- preallocation ---
 
-    def prepare_next(self, file: MappedFile, allocate: Callable[[MappedFile], None]) -> None:
+    @property
+    def has_next(self) -> bool:
+        """Whether the file after the current one exists."""
+        return self._next is not None
+
+    def prepare_next(self, file: MappedFile | None, allocate: Callable[[MappedFile], None]) -> None:
         """Create the file after `file`, with space from `allocate`, while `file` is written. Raises OSError.
 
-        For the preallocating thread.
+        For the preallocating thread. None: create the first file.
         """
         with self._preparing:
             if self._next is not None or self.current is not file:
                 return
-            self._next = self._new_file(file.start + file.size, allocate)
+            self._next = self._new_file(0 if file is None else file.start + file.size, allocate)
 
     def drop_next(self) -> None:
         """Remove the file that was created in advance and has not been used."""
@@ -316,7 +343,59 @@ class CommitLog:
             raise
         return file
 
-    def _prepare_next(self, file: MappedFile, size: int) -> MappedFile:
+    def _roll_over(self, file: MappedFile | None, size: int) -> MappedFile:
+        """Close `file` with a blank, and return the next one. Raises OSError, LogBusy."""
+        if self._waits_for_disk:
+            following = self._prepare_next(file, size)
+        else:
+            prepared = self._next
+            end = 0 if file is None else file.wrote
+            if prepared is None or (file is not None and min(end + BLANK_BYTES, file.size) > file.reserved):
+                raise self._refusal(file, self._file_bytes)
+            following = prepared
+        if file is not None:
+            position = file.wrote
+            # Otherwise the file ends with its blank already: the broker stopped before the next one existed.
+            if position < file.size:
+                if position + BLANK_BYTES > file.reserved:
+                    file.reserve(position + BLANK_BYTES)
+                file.map[position : position + BLANK_BYTES] = pack_blank(file.size - position)
+                file.wrote = file.size
+        self._go_on_in(following)
+        return following
+
+    def _take_space(self, file: MappedFile, until: int) -> None:
+        """Have space for the bytes before `until`, and request more. Raises OSError, LogBusy."""
+        preallocator = self._preallocator
+        if self._waits_for_disk:
+            if until > file.reserved:
+                file.reserve(until)
+            if preallocator is not None:
+                preallocator.request(self, file, until)
+            return
+        is_last = file.reserved < file.size or self._next is None
+        takes_spare = is_last and until + self._spare_bytes > file.reserved
+        is_small = (until - file.wrote) * _SMALL_PART <= self._spare_bytes
+        if until > file.reserved or (takes_spare and not is_small):
+            raise self._refusal(file, until)
+        assert preallocator is not None
+        preallocator.request(self, file, until)
+        if takes_spare:
+            self.space.is_short = isinstance(preallocator.refusal(), LogBusy)
+
+    @property
+    def _waits_for_disk(self) -> bool:
+        return self._may_wait or self._preallocator is None or not self._preallocator.is_running
+
+    def _refusal(self, file: MappedFile | None, until: int) -> OSError | LogBusy:
+        """Request space, and return the error of an append that finds none."""
+        assert self._preallocator is not None
+        self._preallocator.request(self, file, until)
+        refusal = self._preallocator.refusal()
+        self.space.is_short = isinstance(refusal, LogBusy)
+        return refusal
+
+    def _prepare_next(self, file: MappedFile | None, size: int) -> MappedFile:
         """Return the next file with space for a record, created before a blank closes the current file.
 
         It stays in `_next` until it is the current file. Otherwise the preallocating thread would create it
@@ -324,7 +403,8 @@ class CommitLog:
         """
         with self._preparing:
             if self._next is None:
-                self._next = self._new_file(file.start + file.size, partial(_reserve, size))
+                start = 0 if file is None else file.start + file.size
+                self._next = self._new_file(start, partial(_reserve, size))
             else:
                 self._next.reserve(size)
             return self._next

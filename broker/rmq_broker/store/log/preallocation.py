@@ -1,31 +1,49 @@
-"""Space ahead of the log's end, allocated in a thread: no append waits for the file system to allocate it.
+"""Space ahead of the log's end, allocated in threads: no append waits for the file system to allocate it.
 
 Commit log files are large, and allocating them costs time: the first pages of a new file take milliseconds
 to be written, and each later page microseconds. The preallocator writes zeros to the next megabytes before
-the appends reach them, and creates the next file while the last part of the current one is being filled.
+the appends reach them. It creates the next file long before the current one is full, since its name has to be
+flushed, which takes seconds on a busy disk.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 from typing import Final
 
+from ..errors import LogBusy
 from .commit_log import CommitLog
 from .mapped_file import MappedFile
 
 log = logging.getLogger("rmq.store.preallocation")
 
 _AHEAD_BYTES: Final = 16 * 1024 * 1024
+# The next file is created when less than this is left in the current one.
+_NEXT_AHEAD_BYTES: Final = 256 * 1024 * 1024
 _PAUSE_AFTER_FAILURE_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Job:
+    """One kind of work, done by one thread at a time, and not before a pause after a failure."""
+
+    is_busy: bool = False
+    failure: Exception | None = None
+    not_before: float = 0.0
 
 
 class LogPreallocator:
     """Keeps reserved, touched space ahead of a log's appends, from `start` to `close`.
 
-    `request` belongs to the appending thread; the work is done in a thread of its own.
+    `request` and `refusal` belong to the appending thread; the work is done in threads of their own. One
+    extends the space in the current file while the other creates the next file.
     """
 
     def __init__(
@@ -33,6 +51,7 @@ class LogPreallocator:
         *,
         touch: bool,
         ahead_bytes: int = _AHEAD_BYTES,
+        next_ahead_bytes: int = _NEXT_AHEAD_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`touch`: write zeros ahead; otherwise only reserve the space.
@@ -42,54 +61,122 @@ class LogPreallocator:
         """
         self._touch = touch
         self._ahead_bytes = ahead_bytes
+        self._next_ahead_bytes = next_ahead_bytes
         self._clock = clock
         self._executor: ThreadPoolExecutor | None = None  # while started
-        self._is_busy = False
-        self._not_before = 0.0
+        self._extending = _Job()
+        self._creating = _Job()
+        self._marking = Lock()
+        self._on_progress: Callable[[], None] = _nothing
 
-    def start(self) -> None:
-        """Begin to answer requests."""
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="store-preallocation")
+    def start(self, on_progress: Callable[[], None] | None = None) -> None:
+        """Begin to answer requests. `on_progress` is called in a thread after each work and each failure."""
+        self._on_progress = on_progress or _nothing
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="store-preallocation")
 
-    def request(self, commit_log: CommitLog, file: MappedFile) -> None:
-        """Allocate space behind the appends to `file`, the last file of the log; returns at once."""
-        if self._executor is None or self._is_busy or self._clock() < self._not_before:
+    def allocate_first(self, commit_log: CommitLog) -> None:
+        """Allocate space for the first appends, before `start`; blocks. A failure is logged."""
+        file = commit_log.current
+        if file is not None:
+            self._run(self._extending, commit_log, file, partial(self._extend, file.wrote))
+        if file is None or file.size - file.wrote <= self._ahead_bytes:
+            self._run(self._creating, commit_log, file, self._create)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests are answered."""
+        return self._executor is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread is allocating space."""
+        return self._extending.is_busy or self._creating.is_busy
+
+    def request(self, commit_log: CommitLog, file: MappedFile | None, until: int) -> None:
+        """Allocate space behind the position `until` of `file`; returns at once.
+
+        `file` is the last file of the log, None if the log has no file yet.
+        """
+        if file is None:
+            self._submit(self._creating, commit_log, file, self._create)
             return
-        self._is_busy = True
-        self._executor.submit(self._allocate, commit_log, file)
+        if file.reserved < file.size:
+            if until > file.reserved - self._ahead_bytes:
+                self._submit(self._extending, commit_log, file, partial(self._extend, until))
+        elif not self.is_busy:
+            self._mark(commit_log, file)
+        if not commit_log.has_next and file.size - until <= self._next_ahead_bytes:
+            self._submit(self._creating, commit_log, file, self._create)
+
+    def refusal(self) -> OSError | LogBusy:
+        """Return why there is no space: the error of the disk, or that the disk is slow."""
+        failure = self._extending.failure or self._creating.failure
+        if failure is None:
+            return LogBusy("the disk has not provided space for the commit log yet")
+        if isinstance(failure, OSError):
+            return OSError(failure.errno, failure.strerror, failure.filename)
+        return OSError(errno.EIO, f"preallocation failed: {failure!r}")
 
     def close(self) -> None:
-        """Finish the allocation that is running, and end the thread."""
+        """Finish the allocation that is running, and end the threads; blocks."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=True, cancel_futures=True)
-            self._is_busy = False
+            self._extending.is_busy = self._creating.is_busy = False
 
-    # --- in the thread ---
+    def _submit(
+        self,
+        job: _Job,
+        commit_log: CommitLog,
+        file: MappedFile | None,
+        work: Callable[[CommitLog, MappedFile | None], None],
+    ) -> None:
+        if self._executor is None or job.is_busy or self._clock() < job.not_before:
+            return
+        job.is_busy = True
+        self._executor.submit(self._run, job, commit_log, file, work)
 
-    def _allocate(self, commit_log: CommitLog, file: MappedFile) -> None:
+    # --- in the threads, and before `start` ---
+
+    def _run(
+        self,
+        job: _Job,
+        commit_log: CommitLog,
+        file: MappedFile | None,
+        work: Callable[[CommitLog, MappedFile | None], None],
+    ) -> None:
         try:
-            self._reserve(file, max(file.wrote, file.reserved - self._ahead_bytes) + 2 * self._ahead_bytes)
-            if file.reserved >= file.size:
-                commit_log.prepare_next(file, self._allocate_first)
-                file.preallocate_at = file.size
-            else:
-                file.preallocate_at = file.reserved - self._ahead_bytes
+            work(commit_log, file)
+            job.failure = None
+            if file is not None:
+                self._mark(commit_log, file)
         except OSError as error:
             # Refusing messages is up to the append that finds no space.
             log.warning(
-                "preallocation failed file=%s cause=%s; tried again in %.0f s",
-                file.path,
+                "preallocation failed folder=%s cause=%s; tried again in %.0f s",
+                commit_log.folder,
                 error,
                 _PAUSE_AFTER_FAILURE_SECONDS,
             )
-            self._not_before = self._clock() + _PAUSE_AFTER_FAILURE_SECONDS
-        except Exception:
+            self._failed(job, error)
+        except Exception as error:
             # Nobody looks at this task's result.
-            log.exception("preallocation failed file=%s", file.path)
-            self._not_before = self._clock() + _PAUSE_AFTER_FAILURE_SECONDS
-        finally:
-            self._is_busy = False
+            log.exception("preallocation failed folder=%s", commit_log.folder)
+            self._failed(job, error)
+        job.is_busy = False
+        self._on_progress()
+
+    def _failed(self, job: _Job, error: Exception) -> None:
+        job.failure = error
+        job.not_before = self._clock() + _PAUSE_AFTER_FAILURE_SECONDS
+
+    def _extend(self, until: int, commit_log: CommitLog, file: MappedFile | None) -> None:
+        assert file is not None
+        behind = max(until, file.wrote, file.reserved - self._ahead_bytes)
+        self._reserve(file, behind + 2 * self._ahead_bytes)
+
+    def _create(self, commit_log: CommitLog, file: MappedFile | None) -> None:
+        commit_log.prepare_next(file, self._allocate_first)
 
     def _allocate_first(self, file: MappedFile) -> None:
         """Allocate space in a new file; the first append beyond it requests more."""
@@ -102,3 +189,17 @@ class LogPreallocator:
             file.touch(until)
         else:
             file.reserve(min(until, file.size))
+
+    def _mark(self, commit_log: CommitLog, file: MappedFile) -> None:
+        """Set the position behind which an append requests more."""
+        with self._marking:
+            if file.reserved < file.size:
+                file.preallocate_at = file.reserved - self._ahead_bytes
+            elif commit_log.has_next:
+                file.preallocate_at = file.size
+            else:
+                file.preallocate_at = file.size - self._next_ahead_bytes
+
+
+def _nothing() -> None:
+    pass

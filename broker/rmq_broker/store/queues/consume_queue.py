@@ -123,6 +123,11 @@ class ConsumeQueue(EntryFiles):
             offset += len(raw) // QUEUE_ENTRY_BYTES
         return found
 
+    def first_physical_offset(self) -> int | None:
+        """Return where message 0 is in the log; None if it is not in the queue (any more). Does not block."""
+        place = self._first_place() if self.min_offset <= 0 < self.max_offset else None
+        return None if place is None or place[1] == PLACEHOLDER_SIZE else place[0]
+
     def last_entry(self) -> Entry | None:
         """Return the newest entry."""
         return self.entry(self.max_offset - 1)
@@ -218,8 +223,16 @@ class ConsumeQueue(EntryFiles):
 
     # --- life ---
 
+    def retire(self) -> None:
+        """Show no message any more, and write no entry: the topic has been deleted. Does not block.
+
+        `delete` follows, in a thread. For the thread that appends.
+        """
+        self._is_retired = self._is_noted = True
+        self.min_offset = self.max_offset = self.next_offset = 0
+
     def delete(self) -> None:
-        """Remove the files and their folder. Raises OSError."""
+        """Remove the files and their folder. Raises OSError; blocks."""
         super().delete()
         self._restart_at(0)
         if self.ext is not None:

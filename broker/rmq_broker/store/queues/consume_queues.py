@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from .batch_consume_queue import BATCH_ENTRY_BYTES, BatchConsumeQueue
@@ -15,6 +16,7 @@ from .descriptors import DEFAULT_DESCRIPTORS
 from .extended_consume_queue import BitMapLookup, ExtendedConsumeQueue
 from .extension import ConsumeQueueExt
 from .queue_resources import QueueResources
+from .topic_removal import TopicRemoval
 
 log = logging.getLogger("rmq.store")
 
@@ -52,6 +54,9 @@ class ConsumeQueues:
         self._resources = QueueResources(descriptors)
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._count = 0
+        # Replaced as a whole, with the lock: several threads read it.
+        self._removals: tuple[TopicRemoval, ...] = ()
+        self._changing_removals = Lock()
 
     def load(self) -> None:
         """Load each queue that has a folder. Raises StoreDamaged, OSError."""
@@ -97,6 +102,9 @@ class ConsumeQueues:
             else:
                 ext = (self._ext_folder / topic / str(queue_id), self._ext_file_bytes, self._bit_map_of)
                 queue = ExtendedConsumeQueue(folder, topic, queue_id, self._file_bytes, self._resources, ext)
+        for removal in self._removals:
+            if topic in removal.topics:
+                queue.wait_for(removal)
         self._by_topic.setdefault(topic, {})[queue_id] = queue
         self._count += 1
         self._resources.share_memory(self._count)
@@ -120,20 +128,25 @@ class ConsumeQueues:
         """Bytes of entries in memory alone; they grow while the files cannot be written."""
         return sum(queue.unwritten_bytes for queue in set(self._resources.unwritten))
 
-    def write_out(self) -> None:
-        """Write all entries to the files.
+    def write_out(self) -> bool:
+        """Write all entries to the files; False if some may have to be rebuilt from the log after a crash.
+
+        That is so while a deletion is under way. Entries of recreated topics wait for it, and those of
+        deleted topics count again if the process dies before the deletion is persisted.
 
         Raises OSError if a queue's entries cannot be written: they stay in memory, all others are written.
         """
         unwritten = self._resources.unwritten
         failure: OSError | None = None
+        is_complete = True
         for _ in range(len(unwritten)):
             try:
-                unwritten.popleft().write_out()
+                is_complete &= unwritten.popleft().write_out()
             except OSError as error:
                 failure = error
         if failure is not None:
             raise failure
+        return is_complete and not self._removals
 
     def flush(self) -> None:
         """Wait until all that was written to the files is on disk; blocks.
@@ -142,17 +155,37 @@ class ConsumeQueues:
         """
         self._resources.flush_files(self._folder)
 
-    # --- life ---
+    # --- deletion ---
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove the queues of a topic; its messages stay until their log files are deleted."""
-        for queue in self._by_topic.pop(topic, {}).values():
+    def forget_topics(self, topics: Sequence[str], log_end: int) -> TopicRemoval:
+        """Remove the queues of topics in memory, and return the removal of their files, for a thread.
+
+        `log_end`: the log's end now. For the thread that appends; does not block.
+        """
+        removal = TopicRemoval(topics, log_end)
+        for topic in topics:
+            for queue in self._by_topic.pop(topic, {}).values():
+                queue.retire()
+                removal.queues.append(queue)
+                self._count -= 1
+        with self._changing_removals:
+            self._removals += (removal,)
+        return removal
+
+    def remove_files(self, removal: TopicRemoval) -> None:
+        """Remove the files of deleted topics. Raises OSError, and may be called again then; blocks."""
+        for queue in removal.queues:
             queue.delete()
-            self._count -= 1
-        for root in (self._folder, self._batch_folder, self._ext_folder):
-            folder = root / topic
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+        for topic in removal.topics:
+            for root in (self._folder, self._batch_folder, self._ext_folder):
+                folder = root / topic
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+        removal.is_done = True
+        with self._changing_removals:
+            self._removals = tuple([each for each in self._removals if each is not removal])
+
+    # --- life ---
 
     def close(self, *, write_out: bool = True) -> None:
         """Close all files; with `write_out`, after writing the entries in memory, as far as possible."""

@@ -19,6 +19,7 @@ from ..log.mapped_file import file_name, list_files
 from .descriptors import OpenFile
 from .entry_file import PLACEHOLDER_SIZE, Place, file_starts, place_of, truncate, used_part, wipe
 from .queue_resources import QueueResources
+from .topic_removal import TopicRemoval
 
 log = logging.getLogger("rmq.store")
 
@@ -37,9 +38,12 @@ class EntryFiles:
     __slots__ = (
         "_begin",
         "_file_bytes",
+        "_first",
         "_flushed",
         "_folder",
         "_is_noted",
+        "_is_retired",
+        "_removal",
         "_resources",
         "_tail",
         "_tail_begin",
@@ -54,11 +58,14 @@ class EntryFiles:
         self._file_bytes = file_bytes
         self._resources = QueueResources() if resources is None else resources
         self._begin = 0  # of the first file
+        self._first: Place | None = None  # of the entry at position 0, once it is not in `_tail`
         self._tail = bytearray()  # the entries from `_tail_begin` on, written to files or not
         self._tail_begin = 0
         self._written = 0  # position up to which all entries are in the files
         self._flushed = 0  # position up to which all entries are on disk
         self._is_noted = False  # listed in `QueueResources.unwritten`
+        self._is_retired = False  # the topic has been deleted
+        self._removal: TopicRemoval | None = None  # of a deleted topic's files in the same folder
         self._token = object()
 
     def load(self) -> None:
@@ -85,7 +92,11 @@ class EntryFiles:
         end = starts[-1] + used
         self._set_end(end - len(newest), newest, end)
         self._flushed = end
-        self._loaded(file.read(0, self.entry_bytes) if len(starts) == 1 and used else b"")
+        first = file.read(0, self.entry_bytes) if len(starts) == 1 and used else b""
+        if starts[0] == 0:
+            raw = first if len(starts) == 1 else OpenFile(self._path(0)).read(0, self.entry_bytes)
+            self._first = place_of(raw) if raw else None
+        self._loaded(first)
 
     # --- writing out ---
 
@@ -95,10 +106,19 @@ class EntryFiles:
         with self._resources.memory:
             return self._tail_begin + len(self._tail) - self._written
 
-    def write_out(self) -> None:
-        """Write entries to the files. Raises OSError: they stay in memory, to be tried again."""
+    def write_out(self) -> bool:
+        """Write entries to the files; False if a deleted topic's files have to be removed first.
+
+        Raises OSError: the entries stay in memory, to be tried again.
+        """
         resources = self._resources
         with resources.files:
+            if self._is_retired:
+                self._is_noted = True  # messages that are being flushed may still be entered
+                return True
+            if self.has_removal:
+                self._note_unwritten()
+                return False
             self._is_noted = False  # listed in `QueueResources.unwritten`
             try:
                 while (part := self._unwritten_part()) is not None:
@@ -108,6 +128,7 @@ class EntryFiles:
                 self._note_unwritten()
                 raise
             self._trim()
+        return True
 
     def flush(self) -> None:
         """Write entries to the files, and wait until they are on disk. Raises OSError; blocks."""
@@ -174,13 +195,27 @@ class EntryFiles:
 
     # --- life ---
 
+    @property
+    def has_removal(self) -> bool:
+        """Whether the files of a deleted topic are still being removed from the queue's folder."""
+        removal = self._removal
+        if removal is None:
+            return False
+        if removal.is_done:
+            self._removal = None
+        return not removal.is_done
+
+    def wait_for(self, removal: TopicRemoval) -> None:
+        """Keep all entries in memory until the files of a deleted topic of this name are removed."""
+        self._removal = removal
+
     def close(self) -> None:
         """Close the files; entries in memory alone are dropped."""
         self._resources.descriptors.forget(self._token)
         self._set_end(self._written, b"", self._written)
 
     def delete(self) -> None:
-        """Remove the files and their folder. Raises OSError."""
+        """Remove the files and their folder. Raises OSError; blocks."""
         self._remove_all(0)
         folder = Path(self._folder)
         if folder.is_dir() and not any(folder.iterdir()):
@@ -244,6 +279,13 @@ class EntryFiles:
                 resources.reads_without_waiting = False
         return self._read(position, end)
 
+    def _first_place(self) -> Place | None:
+        """Offset and size of the first entry's record, if the queue begins at 0; does not block."""
+        with self._resources.memory:
+            if self._tail_begin == 0 and self._tail:
+                return place_of(bytes(self._tail[: self.entry_bytes]))
+            return self._first
+
     def _read_memory(self, position: int, end: int) -> bytes | None:
         with self._resources.memory:
             begin = self._tail_begin
@@ -276,6 +318,8 @@ class EntryFiles:
                 if position < start + self._file_bytes:
                     truncate(self._path(start), position - start, self._file_bytes)
                 self._flushed = min(self._flushed, position)
+                if position == 0:
+                    self._first = None
                 self._take_end(position)
         self._end_changed()
 
@@ -286,6 +330,7 @@ class EntryFiles:
             for path in list_files(Path(self._folder)):
                 path.unlink(missing_ok=True)
             self._begin = self._flushed = position - position % self._file_bytes
+            self._first = None
             self._set_end(self._begin, tail, self._begin)
 
     # --- inside ---
@@ -329,6 +374,8 @@ class EntryFiles:
         with resources.memory:
             excess = self._written - self._tail_begin - resources.kept_bytes
             if excess > 0:
+                if self._tail_begin == 0:
+                    self._first = place_of(bytes(self._tail[: self.entry_bytes]))
                 self._tail_begin += excess
                 del self._tail[:excess]
 

@@ -60,13 +60,13 @@ class ExtendedConsumeQueue(ConsumeQueue):
         )
 
     def delete(self) -> None:
-        """Remove the files and their folder. Raises OSError."""
+        """Remove the files and their folder. Raises OSError; blocks."""
         self._writer = None
         super().delete()
 
     def _extended(self, physical_offset: int, size: int, tags_code: int) -> int:
         """Return what the entry holds as tags code: the address of the message's unit, if it has one."""
-        if size == PLACEHOLDER_SIZE:
+        if size == PLACEHOLDER_SIZE or self.has_removal:
             return tags_code
         try:
             bit_map = self._bit_map_of(self.topic, physical_offset, size)

@@ -24,8 +24,11 @@ class WritableQueue(Protocol):
     def unwritten_bytes(self) -> int:
         """Bytes of entries that are in memory alone."""
 
-    def write_out(self) -> None:
-        """Write the entries to the files. Raises OSError: they stay in memory, to be tried again."""
+    def write_out(self) -> bool:
+        """Write the entries to the files; False if they have to stay in memory for now.
+
+        Raises OSError: they stay in memory, to be tried again.
+        """
 
     def flush_files(self) -> None:
         """Wait until everything that was written is on disk. Raises OSError; blocks."""

@@ -133,11 +133,19 @@ class QueueReads:
         """
         return self.commit_log.store_timestamp(physical_offset)
 
-    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Estimate whether a message is still in memory, by its distance from the log's end."""
+    def store_timestamp_now(self, physical_offset: int) -> int:
+        """Return what `store_timestamp` does, without blocking. Raises ColdData, OSError."""
+        return self.reader.store_timestamp_now(physical_offset)
+
+    def first_physical_offset(self, topic: str, queue_id: int) -> int | None:
+        """Return where message 0 of a queue is in the log; None if it is not there (any more)."""
         queue = self.queues.get(topic, queue_id)
-        entry = None if queue is None else queue.entry(queue_offset)
-        return entry is not None and self.reader.is_recent(entry[0])
+        return None if queue is None else queue.first_physical_offset()
+
+    def is_first_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Estimate whether message 0 is still in memory, by its distance from the log's end."""
+        physical_offset = self.first_physical_offset(topic, queue_id)
+        return physical_offset is not None and self.reader.is_recent(physical_offset)
 
     def queue_entries(
         self, topic: str, queue_id: int, offset: int, max_count: int

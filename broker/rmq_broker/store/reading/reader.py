@@ -11,7 +11,7 @@ from typing import Final
 
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import Preadv
-from ..log.record import MIN_RECORD_BYTES, parse_record
+from ..log.record import MIN_RECORD_BYTES, parse_record, store_timestamp_at
 from ..queues.consume_queue import QUEUE_ENTRY, ConsumeQueue
 from ..settings import PullSettings
 from .cold_read import ColdRead, fetch
@@ -165,6 +165,14 @@ class Reader:
         found = self._warm.read(physical_offset, size)
         record = None if found is None else bytes(found)
         return None if record is None or parse_record(record, 0, physical_offset) is None else record
+
+    def store_timestamp_now(self, physical_offset: int) -> int:
+        """Return when the record at a log offset was stored, in ms; -1 if none begins there.
+
+        Raises OSError, and ColdData if the record is not in memory.
+        """
+        head = self._warm.read(physical_offset, MIN_RECORD_BYTES)
+        return -1 if head is None else store_timestamp_at(bytes(head), 0)
 
     def _bulk_limits(self, max_bytes: int) -> TransferLimits | None:
         """Return the limits of a pull whose client accepts `max_bytes`; None: the limits of all pulls.

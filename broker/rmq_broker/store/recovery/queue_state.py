@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.daemon.file_errors import read_file
@@ -19,11 +20,16 @@ from .checkpoint import Checkpoint
 
 log = logging.getLogger("rmq.store")
 
+# Deleted topics that the file names at most, the latest ones.
+MAX_DELETED: Final = 4096
+
 
 class QueueStateFile:
     """Content: `{"checkpoint": [log time, queue time], "ends": {topic: {queue id: next offset}},
     "deleted": {topic: end of the log then}}`, the first two as of the last clean stop.
 
+    A deletion is dropped once the log begins behind its messages, or after 4096 later ones. If the queues
+    are rebuilt from the whole log, a topic whose deletion was dropped early reappears as an unused topic.
     Apache's broker ignores the file.
     """
 
@@ -82,11 +88,18 @@ class QueueStateFile:
             self._deleted = limited
             self._save()
 
-    def note_deleted(self, topics: Sequence[str], log_end: int) -> None:
-        """Persist that topics are about to be deleted. Raises OSError; blocks."""
-        for topic in topics:
+    def note_deleted(self, deleted: Mapping[str, int], log_begin: int) -> None:
+        """Persist that topics are about to be deleted, with the log's end at each deletion.
+
+        Deletions whose messages are all before `log_begin` are dropped. Raises OSError; blocks.
+        """
+        for topic in deleted:
             self._ends.pop(topic, None)
-            self._deleted[topic] = log_end
+        earlier = {
+            topic: end for topic, end in self._deleted.items() if end > log_begin and topic not in deleted
+        }
+        excess = max(0, len(earlier) + len(deleted) - MAX_DELETED)
+        self._deleted = dict(list(earlier.items())[excess:]) | dict(deleted)
         self._save()
 
     def save_ends(self, queues: ConsumeQueues, checkpoint: Checkpoint, log_begin: int) -> None:

@@ -15,7 +15,9 @@ from rmq_remoting.daemon.exposition import Labels, Number
 from tests.support.broker_settings import broker_settings
 from tests.support.clock import START_MS
 from tests.support.clock import Clock as ClockMs
+from tests.support.cold_log import make_cold
 from tests.support.stores import Clock, fill, hold_flushes, put
+from tests.support.waiting import until
 from tests.unit.broker.store.fake_disk import FakeDisk
 
 _LOG_FILE_BYTES = 64 * 1024
@@ -124,7 +126,7 @@ async def test_sends_that_wait_for_a_flush(tmp_path: Path) -> None:
     await observed.store.stop()
 
 
-def test_cold_reads(observed: _Observed) -> None:
+async def test_cold_reads(observed: _Observed) -> None:
     put(observed.store, b"x" * 100)
     queue = observed.store.queues.get("TopicA", 0)
     assert queue is not None
@@ -139,6 +141,17 @@ def test_cold_reads(observed: _Observed) -> None:
     size = len(reader.finish(result.run()).body)
     assert observed.value("rmq_store_cold_reads_total") == 1
     assert observed.value("rmq_store_cold_read_bytes_total") >= size
+
+
+async def test_the_age_of_an_oldest_message_that_is_not_in_memory(observed: _Observed) -> None:
+    """A thread reads it for a later scrape."""
+    name = "rocketmq_storage_message_reserve_time_milliseconds"
+    put(observed.store, b"x" * 100)
+    observed.clock.now_ms = START_MS + 1000
+    make_cold(observed.store)
+    assert name not in observed.scrape()
+    await until(lambda: name in observed.scrape())
+    assert observed.value(name) == START_MS + 1000 - observed.store.store_time_at("TopicA", 0, 0)
 
 
 def test_the_index(observed: _Observed) -> None:

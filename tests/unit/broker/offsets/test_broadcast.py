@@ -171,7 +171,7 @@ async def test_number_of_members_is_bounded(broker: _Broker, monkeypatch: pytest
 
 async def test_a_deleted_topic_leaves_no_offsets(broker: _Broker) -> None:
     broker.pull(broker.member("c1"), 10)
-    broker.store.delete_topics(["T"])
+    broker.store.delete_topics(["T"]).result()
     broker.broadcast.scan()
     assert len(broker.offsets) == 0
 
@@ -183,7 +183,7 @@ async def test_recreated_topic_has_no_member_offsets(broker: _Broker) -> None:
     broker.broadcast.topics_removed(())
     broker.broadcast.topics_removed(("U",))
     assert len(broker.broadcast) == 2
-    broker.store.delete_topics(["T"])
+    broker.store.delete_topics(["T"]).result()
     broker.broadcast.topics_removed(("T",))
     assert len(broker.broadcast) == 0
     broker.store.queues.get_or_create("T", 0)

@@ -34,7 +34,7 @@ async def test_a_recreated_topic_does_not_get_old_check_points(broker: PopBroker
     broker.pop(invisible_ms=60_000)
     broker.topics.delete(["T"])
     broker.offsets.remove_topic("T")
-    broker.store.delete_topics(["T"])
+    broker.store.delete_topics(["T"]).result()
     broker.clock.pass_seconds(1)
     broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
     broker.put(3)
@@ -54,7 +54,7 @@ async def test_a_reset_of_a_recreated_topic(broker: PopBroker) -> None:
     assert bodies_of(broker.pop(most=1)) == [b"2"]
     broker.topics.delete(["T"])
     broker.offsets.remove_topic("T")
-    broker.store.delete_topics(["T"])
+    broker.store.delete_topics(["T"]).result()
     broker.put(4)
     async with opened_again(broker, offsets) as again:
         assert again.pop().count == 4

@@ -99,7 +99,7 @@ async def test_a_recreated_topic_begins_without_state(broker: PopBroker) -> None
     broker.ack(broker.pop(), 0, 1, 2)
     broker.topics.delete(["T"])
     broker.offsets.remove_topic("T")
-    broker.store.delete_topics(["T"])
+    broker.store.delete_topics(["T"]).result()
     offsets = broker.offsets.encode()
     broker.clock.pass_seconds(1)
     broker.put(4)

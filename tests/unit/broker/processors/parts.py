@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 from rmq_remoting.answers import Result
 from rmq_remoting.command import RemotingCommand
@@ -14,6 +15,13 @@ async def answer_of(result: Result) -> RemotingCommand:
     answer = await result if isinstance(result, asyncio.Future) else result
     assert isinstance(answer, RemotingCommand)
     return answer
+
+
+def ended() -> Future[None]:
+    """The future of a work that has ended."""
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
 
 
 class FakeStore:
@@ -47,12 +55,18 @@ class FakeStore:
         index = queue_offset - self.min_offset(topic, queue_id)
         return times[index] if 0 <= index < len(times) else -1
 
-    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        time = self.store_time_at(topic, queue_id, queue_offset)
+    def first_physical_offset(self, topic: str, queue_id: int) -> int | None:
+        """Message 0 is in the log at the time of its storage."""
+        time = self.store_time_at(topic, queue_id, 0)
+        return time if time >= 0 else None
+
+    def is_first_in_memory(self, topic: str, queue_id: int) -> bool:
+        time = self.store_time_at(topic, queue_id, 0)
         return time >= 0 and time >= self.recent_from_ms
 
-    def delete_topics(self, names: Sequence[str]) -> None:
+    def delete_topics(self, names: Sequence[str]) -> Future[None]:
         self.deleted += names
+        return ended()
 
     def runtime_info(self) -> dict[str, str]:
         ratios = {"commitLogDiskRatio": "0.25", "consumeQueueDiskRatio": "0.25"}

@@ -7,7 +7,6 @@ import pytest
 from rmq_broker.clients.first_subscriptions import FirstSubscriptions
 from rmq_broker.clients.subscription import Subscription
 from rmq_broker.processors.consumer import ConsumerOffsetProcessor
-from rmq_broker.store.api import ExtUnit
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -16,23 +15,10 @@ from tests.support.broker_tables import BrokerTables
 from tests.unit.broker.processors.parts import FakeStore
 
 
-class _Store(FakeStore):
-    """Each message of the queues of topic T lies in the log at the time of its storage."""
-
-    def queue_entries(
-        self, topic: str, queue_id: int, offset: int, max_count: int
-    ) -> list[tuple[int, int, int]] | None:
-        times = self.queues.get((topic, queue_id))
-        return None if times is None else [(time, 100, 0) for time in times[offset : offset + max_count]]
-
-    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
-        return None
-
-
 class _Broker(BrokerTables):
     def __init__(self) -> None:
         super().__init__()
-        self.store = _Store()
+        self.store = FakeStore()
         self.store.queues["T", 0] = [100] * 9
         self.log_end = 0
         self.first_subscriptions = FirstSubscriptions(lambda: self.log_end)

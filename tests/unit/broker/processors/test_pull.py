@@ -465,7 +465,7 @@ async def test_a_topic_that_is_deleted_during_a_cold_read(broker: _Broker, disk:
     result = broker.pull(pull("T", suspend_ms=15_000))
     await until(lambda: disk.reads == 1)
     broker.topics.delete(["T"])
-    broker.store.delete_topics(["T"])
+    broker.store.delete_topics(["T"]).result()
     disk.free.set()
     assert isinstance(result, asyncio.Future)
     with pytest.raises(CommandError) as caught:

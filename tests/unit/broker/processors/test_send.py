@@ -69,7 +69,7 @@ async def test_counts_start_again_after_a_topic_was_deleted(broker: _Broker) -> 
     broker.send(send("T"), peer)
     broker.topics.delete(["T"])
     broker.statistics.forget_topic("T")
-    broker.store.delete_topics(["T"])
+    broker.store.delete_topics(["T"]).result()
 
     broker.send(send("T"), peer)
 

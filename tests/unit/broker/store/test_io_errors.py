@@ -22,7 +22,17 @@ from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint, invalidate
 from rmq_broker.store.recovery.stop_marker import StopKind
 from rmq_broker.store_tool.verify import verify
 from tests.support.flush_calls import FlushCall, intercepted_flushes
-from tests.support.stores import bodies, check_agreement, fill, log_file, new_store, opened, overwrite, put
+from tests.support.stores import (
+    bodies,
+    check_agreement,
+    content_of,
+    fill,
+    log_file,
+    new_store,
+    opened,
+    overwrite,
+    put,
+)
 from tests.support.waiting import until
 
 MESSAGES = 200
@@ -173,19 +183,51 @@ async def test_a_start_that_cannot_mark_the_directory_names_the_file(
     check_whole(tmp_path, 21)
 
 
-async def test_a_topic_whose_deletion_cannot_be_noted_keeps_its_queues(tmp_path: Path, disk: Disk) -> None:
-    """The deletion can be repeated."""
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["repeated", "retried"])
+async def test_a_deletion_that_cannot_be_persisted_is_continued(
+    tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture, is_repeated: bool
+) -> None:
+    """Meanwhile consumers see no queue, and the entries of a recreated topic stay in memory."""
+    store = opened(tmp_path)
+    fill(store, 20, topics=2)
+    store.queues.write_out()
+    files = content_of(tmp_path / "consumequeue/Topic0/0")
+    disk.failing["fsync"] = "rmq_queues.json"
+    with pytest.raises(OSError, match=r"Input/output error: '.*/rmq_queues\.json\.tmp'"):
+        store.delete_topics(["Topic0"]).result()
+    assert store.queues.topics() == ["Topic1"]
+    assert put(store, b"new", "Topic0")[1] == 0
+    assert bodies(store, "Topic0") == [b"new"]
+    assert not store.queues.write_out()
+    assert content_of(tmp_path / "consumequeue/Topic0/0") == files
+    disk.failing.clear()
+    if is_repeated:
+        store.delete_topics(["Unknown"]).result()
+    else:
+        store._deletions.retry()
+    assert "files of deleted topics removed" in caplog.text
+    assert store.queues.write_out()
+    assert bodies(store, "Topic0") == [b"new"]
+    store.close()
+    store = opened(tmp_path)
+    assert [store.max_offset(topic, 0) for topic in ("Topic0", "Topic1")] == [1, 10]
+    await store.stop()
+
+
+async def test_a_stop_that_cannot_persist_a_deletion_leaves_the_store_as_after_a_crash(
+    tmp_path: Path, disk: Disk
+) -> None:
     store = opened(tmp_path)
     fill(store, 20, topics=2)
     disk.failing["fsync"] = "rmq_queues.json"
-    with pytest.raises(OSError, match=r"Input/output error: '.*/rmq_queues\.json\.tmp'"):
-        store.delete_topics(["Topic0"])
-    assert len(bodies(store, "Topic0")) == 10
+    with pytest.raises(OSError, match="Input/output error"):
+        store.delete_topics(["Topic0"]).result()
+    put(store, b"new", "Topic0")
+    with pytest.raises(OSError, match="Input/output error"):
+        await store.stop()
     disk.failing.clear()
-    store.delete_topics(["Topic0"])
-    store.close()
     store = opened(tmp_path)
-    assert [store.max_offset(topic, 0) for topic in ("Topic0", "Topic1")] == [0, 10]
+    assert bodies(store, "Topic0") == [b"new"]
     await store.stop()
 
 

@@ -99,9 +99,8 @@ def test_times(tmp_path: Path) -> None:
         assert store.offset_by_time("Topic0", 0, time_ms) == lower
         assert store.offset_by_time("Topic0", 0, time_ms, upper=True) == upper
     assert store.offset_by_time("Unknown", 0, begin) == 0
-    assert store.is_in_memory("Topic0", 0, 3)
-    assert not store.is_in_memory("Topic0", 0, 10)
-    assert not store.is_in_memory("Unknown", 0, 0)
+    assert store.is_first_in_memory("Topic0", 0)
+    assert not store.is_first_in_memory("Unknown", 0)
     store.close()
 
 
@@ -133,7 +132,7 @@ def test_deleted_topics(tmp_path: Path) -> None:
     fill(store, 700, topics=2, queues=2)
     store.queues.write_out()
     assert store.get("Topic1", 0, 0, 32, None).count == 32
-    store.delete_topics(["Topic1", "Unknown"])
+    store.delete_topics(["Topic1", "Unknown"]).result()
     assert store.get("Topic1", 0, 0, 32, None).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
     assert store.queues.of_topic("Topic1") == {}
     assert not (tmp_path / "consumequeue/Topic1").exists()

@@ -223,7 +223,7 @@ def test_a_topic_deleted_behind_the_end_that_a_power_cut_leaves(watched: Watched
     put(watched.store, b"flushed", "Other")
     watched.store._flusher.flush()
     put(watched.store, bytes(3000), "TopicA")
-    watched.store.delete_topics(["TopicA"])
+    watched.store.delete_topics(["TopicA"]).result()
     assert watched.power_lost().max_offset("TopicA", 0) == 0
     put(watched.store, b"new")
     watched.store._flusher.flush_log()

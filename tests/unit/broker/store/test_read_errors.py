@@ -179,7 +179,7 @@ def test_a_start_that_cannot_read_a_small_file_names_it(tmp_path: Path, name: st
     store = opened(tmp_path)
     fill(store, 50)
     store._flusher.flush()
-    store._queue_state.note_deleted(["Gone"], 0)
+    store._queue_state.note_deleted({"Gone": 0}, 0)
     store.close()
     with unreadable_file(tmp_path / name), pytest.raises(OSError, match=rf"Input/output error: '.*{name}'"):
         opened(tmp_path)

@@ -143,7 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topic=topics)
     def delete(self, topic: str) -> None:
-        self.store.delete_topics([topic])
+        self.store.delete_topics([topic]).result()
         for key in [key for key in self.queues if key[0] == topic]:
             del self.queues[key]
 

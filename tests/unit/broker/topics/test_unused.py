@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +12,7 @@ from rmq_broker.topics.deletion import TopicDeletion
 from rmq_broker.topics.unused import UnusedTopics
 from rmq_remoting.bodies.topic import TopicConfig
 from tests.support.broker_tables import BrokerTables
+from tests.unit.broker.processors.parts import ended
 
 LOG_BEGIN = 1000
 
@@ -39,10 +41,11 @@ class Queues:
     def of_topic(self, topic: str) -> Mapping[int, Queue]:
         return self.by_topic[topic]
 
-    def delete_topics(self, names: Sequence[str]) -> None:
+    def delete_topics(self, names: Sequence[str]) -> Future[None]:
         self.rounds += 1
         for name in names:
             del self.by_topic[name]
+        return ended()
 
 
 class Broker(BrokerTables):
@@ -100,10 +103,11 @@ async def test_topics_are_deleted_in_slices_except_recreated_ones(
         broker.has(f"Topic{number}", Queue(last=0))
     delete_topics = broker.queues.delete_topics
 
-    def delete_and_create(names: Sequence[str]) -> None:
-        delete_topics(names)
+    def delete_and_create(names: Sequence[str]) -> Future[None]:
+        deleted = delete_topics(names)
         if broker.queues.rounds == 1:
             broker.topics.update(TopicConfig(topic_name="Topic30"))
+        return deleted
 
     monkeypatch.setattr(broker.queues, "delete_topics", delete_and_create)
     assert len(await broker.unused.delete()) == 34

@@ -182,7 +182,7 @@ async def test_a_topic_deleted_while_it_is_flushed(tmp_path: Path, disk: Disk) -
     disk.gate.clear()
     fill(store, 20, topics=5)
     await until(lambda: disk.waiting)
-    store.delete_topics([f"Topic{number}" for number in range(5)])
+    store.delete_topics([f"Topic{number}" for number in range(5)]).result()
     disk.gate.set()
     put(store)
     await until(lambda: store.commit_log.flushed_offset == store.commit_log.max_offset)
@@ -224,10 +224,11 @@ def test_queues_that_are_slow_to_write_are_written_less_often(
 ) -> None:
     now, takes, written = 0.0, 0.0, []
 
-    def write_out() -> None:
+    def write_out() -> bool:
         nonlocal now
         written.append(round(now, 3))
         now += takes
+        return True
 
     store = opened(tmp_path)
     flusher = store._flusher

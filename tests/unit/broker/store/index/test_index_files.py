@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_broker.store.index import index_file
 from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.index_files import IndexFiles
 from rmq_broker.store.index.keys import index_hash
@@ -327,3 +328,84 @@ def test_a_spare_file_is_not_used_after_a_restart(tmp_path: Path) -> None:
     files.prepare()
     files.close()
     assert len(names(tmp_path)) == 1
+
+
+# --- putting that may not wait for the disk ---
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IndexFiles:
+    """Files that get space for 8 entries at a time."""
+    monkeypatch.setattr(index_file, "ENTRY_STEP", 8)
+    return IndexFiles(tmp_path / "index", 7, 20, Clock(), may_wait=False)
+
+
+def prepare(files: IndexFiles) -> None:
+    """Do what the thread does."""
+    while files.needs_file:
+        files.prepare()
+
+
+@pytest.mark.interpreted
+def test_putting_makes_no_call_on_the_disk(
+    tmp_path: Path, impatient: IndexFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("a call on the disk")
+
+    for number in range(50):
+        prepare(impatient)
+        with monkeypatch.context() as patch:
+            for call in ("posix_fallocate", "rename", "unlink", "open", "fsync"):
+                patch.setattr(os, call, fail)
+            assert impatient.put([HASH], number * 100, START_MS + number)
+    prepare(impatient)
+    assert look_up(impatient) == [number * 100 for number in range(49, -1, -1)]
+    impatient.flush_all()
+    impatient.close()
+    assert len(names(tmp_path)) == 3
+    for name in names(tmp_path):
+        check_sound(tmp_path / "index" / name, 7, 20)
+
+
+def test_a_message_without_space_is_not_put(impatient: IndexFiles) -> None:
+    assert not impatient.put([HASH], 0, START_MS)
+    prepare(impatient)
+    for number in range(8):
+        assert impatient.put([HASH], number, START_MS)
+    assert impatient.needs_file
+    assert not impatient.put([HASH], 8, START_MS)
+    prepare(impatient)
+    assert impatient.put([HASH], 8, START_MS)
+    assert look_up(impatient) == list(range(8, -1, -1))
+
+
+def test_more_space_is_asked_for_before_it_is_needed(impatient: IndexFiles) -> None:
+    prepare(impatient)
+    impatient.put([HASH], 0, START_MS)
+    prepare(impatient)  # names the file, and creates the next one
+    impatient.grew = False
+    for number in range(1, 4):
+        impatient.put([HASH], number, START_MS)
+    assert not impatient.grew
+    impatient.put([HASH], 4, START_MS)
+    assert impatient.grew and impatient.needs_file
+
+
+def test_a_file_without_a_name_is_dropped_by_a_restart(tmp_path: Path, impatient: IndexFiles) -> None:
+    """Its entries are rebuilt from the log."""
+    prepare(impatient)
+    assert impatient.put([HASH], 0, START_MS)
+    assert impatient.has_unnamed and names(tmp_path) == ["rmq_next"]
+    again = new_files(tmp_path)
+    again.load()
+    assert again.files == [] and names(tmp_path) == []
+
+
+def test_a_file_gets_its_name_before_it_is_flushed_at_a_stop(tmp_path: Path, impatient: IndexFiles) -> None:
+    prepare(impatient)
+    assert impatient.put([HASH], 0, START_MS)
+    impatient.flush_all()
+    impatient.close()
+    (name,) = names(tmp_path)
+    assert name.isdigit()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rmq_broker.store.errors import LogBusy
 from rmq_broker.store.log import commit_log, record
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.log.mapped_file import MappedFile, list_files
@@ -20,11 +22,14 @@ AHEAD_BYTES = 32 * 1024
 
 
 class Parts:
-    def __init__(self, folder: Path, *, touch: bool = True) -> None:
+    def __init__(self, folder: Path, *, touch: bool = True, may_wait: bool = True) -> None:
         self.now = 0.0
-        self.preallocator = LogPreallocator(touch=touch, ahead_bytes=AHEAD_BYTES, clock=lambda: self.now)
-        self.preallocator.start()
-        self.log = CommitLog(folder, FILE_BYTES, self.preallocator.request)
+        self.progress = 0
+        self.preallocator = LogPreallocator(
+            touch=touch, ahead_bytes=AHEAD_BYTES, next_ahead_bytes=AHEAD_BYTES, clock=lambda: self.now
+        )
+        self.preallocator.start(self._count)
+        self.log = CommitLog(folder, FILE_BYTES, self.preallocator, may_wait=may_wait)
         self.log.load()
         self.folder = folder
 
@@ -37,6 +42,9 @@ class Parts:
     def close(self) -> None:
         self.preallocator.close()
         self.log.close()
+
+    def _count(self) -> None:
+        self.progress += 1
 
 
 @pytest.fixture(params=[True, False], ids=["touched", "reserved"])
@@ -134,7 +142,7 @@ async def test_a_full_disk_is_left_to_the_append(parts: Parts, monkeypatch: pyte
         for _ in range(3):
             parts.append(file.preallocate_at - file.wrote + 1)
             await until(lambda: tries)
-        await until(lambda: not parts.preallocator._is_busy)
+        await until(lambda: not parts.preallocator.is_busy)
         assert (tries, file.preallocate_at) == (1, begin)  # it pauses, appends go on
     parts.now = 2.0
     parts.append(1)
@@ -173,7 +181,7 @@ async def test_a_next_file_that_could_be_neither_synced_nor_removed(
         patch.setattr(MappedFile, "sync_name", fail)
         patch.setattr(MappedFile, "delete", fail)
         parts.append(FILE_BYTES - AHEAD_BYTES)
-        await until(lambda: tries == 2 and not parts.preallocator._is_busy)
+        await until(lambda: tries == 2 and not parts.preallocator.is_busy)
     parts.preallocator.close()
     assert len(list_files(parts.folder)) == 2
     parts.append(2 * AHEAD_BYTES)
@@ -186,6 +194,121 @@ async def test_a_next_file_that_could_be_neither_synced_nor_removed(
     monkeypatch.setattr(os, "fsync", noted)
     parts.log.files[-1].flush()
     assert str(parts.folder) in synced
+
+
+class _Gate:
+    """Lets each flush of a file or folder wait."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._may_continue = threading.Event()
+        monkeypatch.setattr(os, "fsync", lambda descriptor: self._may_continue.wait(10))
+
+    def open(self) -> None:
+        self._may_continue.set()
+
+    def close(self) -> None:
+        self._may_continue.clear()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Gate]:
+    """A disk whose flushes end when the test says so."""
+    made = _Gate(monkeypatch)
+    yield made
+    made.open()
+
+
+@pytest.fixture(params=[True, False], ids=["touched", "reserved"])
+def impatient(tmp_path: Path, gate: _Gate, request: pytest.FixtureRequest) -> Iterator[Parts]:
+    """A log that may not wait for the disk."""
+    made = Parts(tmp_path / "commitlog", touch=request.param, may_wait=False)
+    yield made
+    gate.open()
+    made.close()
+
+
+async def _append(parts: Parts, size: int) -> None:
+    """Append as soon as there is space."""
+
+    def is_appended() -> bool:
+        try:
+            parts.append(size)
+        except LogBusy:
+            return False
+        return True
+
+    await until(is_appended)
+
+
+async def test_a_log_that_may_not_wait_refuses_the_first_append_without_a_file(
+    impatient: Parts, gate: _Gate
+) -> None:
+    with pytest.raises(LogBusy, match="the disk has not provided space"):
+        impatient.append(1000)
+    assert impatient.log.space.is_short
+    assert (impatient.progress, impatient.log.files) == (0, [])
+    gate.open()
+    await until(lambda: impatient.progress)
+    assert impatient.append(1000).start == 0
+
+
+async def test_a_log_that_may_not_wait_refuses_to_roll_over_without_a_file(
+    impatient: Parts, gate: _Gate
+) -> None:
+    gate.open()
+    await _append(impatient, FILE_BYTES // 2)
+    gate.close()
+    file = impatient.log.files[0]
+    await _append(impatient, FILE_BYTES - file.wrote - 34_000)
+    for size in (50_000, 10_000):
+        impatient.log.space.is_short = False
+        with pytest.raises(LogBusy):
+            impatient.append(size)
+        assert impatient.log.space.is_short
+    impatient.append(4_000)  # small appends get the rest of the file
+    assert (file.wrote, impatient.log.files) == (FILE_BYTES - 30_000, [file])
+    gate.open()
+    await _append(impatient, 50_000)
+    assert [each.start for each in impatient.log.files] == [0, FILE_BYTES]
+    assert impatient.log.max_offset == FILE_BYTES + 50_000
+
+
+async def test_sends_wait_before_the_file_is_full(impatient: Parts, gate: _Gate) -> None:
+    """The rest of the file is for acknowledgements and the broker's own records."""
+    gate.open()
+    await _append(impatient, FILE_BYTES // 2)
+    gate.close()
+    file = impatient.log.files[0]
+    impatient.log.space.is_short = False
+    await _append(impatient, FILE_BYTES - file.wrote - FILE_BYTES // 8 - 1000)
+    await until(lambda: file.reserved == file.size)
+    impatient.log.space.is_short = False
+    await _append(impatient, 2000)
+    assert impatient.log.space.is_short
+
+
+async def test_a_log_that_may_not_wait_raises_the_error_of_the_disk(
+    impatient: Parts, gate: _Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.open()
+
+    def fail(file: MappedFile, until: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFile, "touch", fail)
+        patch.setattr(MappedFile, "reserve", fail)
+        with pytest.raises((OSError, LogBusy)):
+            impatient.append(1000)
+        await until(lambda: impatient.progress)
+        with pytest.raises(OSError, match="No space left on device"):
+            impatient.append(1000)
+        assert not impatient.log.space.is_short
+    impatient.now = 2.0
+    with pytest.raises((OSError, LogBusy)):  # it asks for space again
+        impatient.append(1000)
+    await until(lambda: impatient.log.has_next)
+    assert impatient.append(1000).start == 0
 
 
 def test_touching_keeps_reserved_bytes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rmq_broker.store.queues import queue_resources
 from rmq_broker.store.queues.batch_consume_queue import BATCH_ENTRY_BYTES, BatchConsumeQueue
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
-from tests.support.stores import open_files_of_process
+from tests.support.stores import content_of, open_files_of_process
 
 
 def new_queues(root: Path, **options: Any) -> ConsumeQueues:
@@ -71,7 +71,7 @@ def test_topics_of_batches_have_their_own_folder(tmp_path: Path) -> None:
     queues = loaded(tmp_path)
     assert ends(queues) == {("Batches", 3): 5, ("Single", 0): 1}
     assert [queue.is_batch for queue in queues] == [False, True]
-    queues.delete_topic("Batches")
+    queues.remove_files(queues.forget_topics(["Batches"], 0))
     assert list((tmp_path / "batchconsumequeue").iterdir()) == []
 
 
@@ -145,7 +145,7 @@ def test_a_topic_deleted_before_it_is_written(tmp_path: Path) -> None:
     fill(queues)
     queues.write_out()
     fill(queues)
-    queues.delete_topic("Topic1")
+    queues.remove_files(queues.forget_topics(["Topic1"], 0))
     queues.write_out()
     queues.flush()
     assert not (tmp_path / "consumequeue/Topic1").exists()
@@ -200,3 +200,95 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
         assert open_files_of_process() <= before + 10
     queues.close()
     assert open_files_of_process() == before
+
+
+# --- the deletion of topics ---
+
+
+def test_a_recreated_topic_waits_until_the_files_of_its_predecessor_are_removed(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues)
+    queues.write_out()
+    files = content_of(tmp_path / "consumequeue/Topic1")
+    removal = queues.forget_topics(["Topic1"], 500)
+    assert queues.topics() == ["Topic0", "Topic2"]
+    queue = queues.get_or_create("Topic1", 0)
+    for number in range(3):
+        queue.put(500 + number * 100, 100, 0)
+    queues.get_or_create("Topic0", 0).put(800, 100, 0)
+    assert not queues.write_out()
+    assert content_of(tmp_path / "consumequeue/Topic1") == files
+    assert queue.entry(2) == (700, 100, 0)
+    queues.remove_files(removal)
+    assert not (tmp_path / "consumequeue/Topic1").exists()
+    assert queues.write_out()
+    queues.close()
+    assert ends(loaded(tmp_path)) == {
+        ("Topic0", 0): 6,
+        ("Topic0", 1): 5,
+        ("Topic1", 0): 3,
+        ("Topic2", 0): 5,
+        ("Topic2", 1): 5,
+    }
+
+
+def test_a_topic_that_is_deleted_again_before_its_files_are_removed(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues)
+    queues.write_out()
+    first = queues.forget_topics(["Topic1"], 500)
+    queues.get_or_create("Topic1", 0).put(500, 100, 0)
+    second = queues.forget_topics(["Topic1"], 600)
+    queues.get_or_create("Topic1", 1).put(600, 100, 0)
+    queues.remove_files(first)
+    assert not queues.write_out()
+    queues.remove_files(second)
+    assert queues.write_out()
+    queues.close()
+    found = ends(loaded(tmp_path))
+    assert {key: end for key, end in found.items() if key[0] == "Topic1"} == {("Topic1", 1): 1}
+
+
+def test_a_message_of_a_deleted_topic_that_is_entered_late_is_not_written(tmp_path: Path) -> None:
+    """With SYNC_FLUSH it may have been flushed meanwhile."""
+    queues = new_queues(tmp_path)
+    fill(queues)
+    queue = queues.get_or_create("Topic1", 0)
+    removal = queues.forget_topics(["Topic1"], 500)
+    queue.put(400, 100, 0)
+    queues.remove_files(removal)
+    queue.put(450, 100, 0)
+    assert queues.write_out()
+    assert not (tmp_path / "consumequeue/Topic1").exists()
+    assert queues.unwritten_bytes == 0
+    queues.close()
+
+
+# --- the first message ---
+
+
+@pytest.mark.interpreted
+def test_the_place_of_the_first_message_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = new_queues(tmp_path)
+    queue, batches = queues.get_or_create("T", 0), queues.get_or_create("Batches", 0)
+    assert queue.first_physical_offset() is None
+    for number in range(2000):
+        queue.put(7 + number * 100, 100, 0)
+        batches.put(9 + number * 100, 100, 0, 7, 2)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pread", lambda *_: pytest.fail("a read"))
+            assert (queue.first_physical_offset(), batches.first_physical_offset()) == (7, 9)
+        queues.write_out()
+    queues.close()
+    queues = loaded(tmp_path)
+    found, found_batches = queues.get("T", 0), queues.get("Batches", 0)
+    assert found is not None and found_batches is not None
+    assert (found.first_physical_offset(), found_batches.first_physical_offset()) == (7, 9)
+    found.delete_before(1000)
+    assert found.first_physical_offset() is None
+    found.cut_at(0)
+    assert found.first_physical_offset() is None
+    found.put(200_000, 100, 0)
+    assert found.first_physical_offset() == 200_000
+    queues.close()

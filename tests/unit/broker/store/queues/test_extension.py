@@ -94,5 +94,5 @@ def test_extension_files_are_cleaned_with_the_queue(queues: ConsumeQueues, folde
 
 
 def test_extension_files_are_removed_with_their_topic(queues: ConsumeQueues, folder: Path) -> None:
-    queues.delete_topic("TopicA")
+    queues.remove_files(queues.forget_topics(["TopicA"], 0))
     assert not folder.parent.exists()

@@ -195,8 +195,9 @@ def test_old_data_has_limits_of_its_own(tmp_path: Path, size: int, given: int) -
     assert (result.count, result.reads_old_data) == (1, True)
     store.reader._memory_bytes = 3 * (size + RECORD)
     assert not store.get("TopicA", 0, last, 32, None).reads_old_data
-    assert store.is_in_memory("TopicA", 0, last)
-    assert not store.is_in_memory("TopicA", 0, last - 1)
+    entries = store.queue_entries("TopicA", 0, last - 1, 2) or []
+    assert [store.reader.is_recent(physical_offset) for physical_offset, _, _ in entries] == [False, True]
+    assert not store.is_first_in_memory("TopicA", 0)
     store.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
 from rmq_broker.store.recovery.checkpoint import Checkpoint
-from rmq_broker.store.recovery.queue_state import QueueStateFile
+from rmq_broker.store.recovery.queue_state import MAX_DELETED, QueueStateFile
 
 CHECKPOINT = Checkpoint(log_timestamp_ms=10, queue_timestamp_ms=20)
 
@@ -62,23 +62,35 @@ def test_queues_that_lack_entries(tmp_path: Path, path: Path, found: dict[str, i
 
 def test_deleted_topics_lack_no_entries(tmp_path: Path, path: Path) -> None:
     state = loaded(path)
-    state.note_deleted(["TopicA", "Unknown"], 700)
+    state.note_deleted({"TopicA": 700, "Unknown": 700}, 0)
     queues = queues_with(tmp_path / "after", Thème=3)
     for again in (state, loaded(path)):
         assert not again.lacks_entries(queues, CHECKPOINT, after_clean_stop=True)
         assert again.deleted == {"TopicA": 700, "Unknown": 700}
-    loaded(path).note_deleted(["TopicA"], 900)
+    loaded(path).note_deleted({"TopicA": 900}, 0)
     assert loaded(path).deleted == {"TopicA": 900, "Unknown": 700}
     queues.close()
 
 
 def test_deleted_topics_are_dropped_with_their_messages(tmp_path: Path, path: Path) -> None:
     state = loaded(path)
-    state.note_deleted(["Old"], 500)
-    state.note_deleted(["New"], 900)
+    state.note_deleted({"Old": 500, "New": 900}, 0)
     queues = queues_with(tmp_path / "after")
     state.save_ends(queues, CHECKPOINT, 500)
     assert loaded(path).deleted == {"New": 900}
+    state.note_deleted({"Newest": 1200}, 900)
+    assert loaded(path).deleted == {"Newest": 1200}
+
+
+def test_the_latest_deletions_are_kept(path: Path) -> None:
+    state = loaded(path)
+    for number in range(0, MAX_DELETED + 10, 1000):
+        state.note_deleted({f"Topic{number + each}": number + each for each in range(1000)}, 0)
+    state.note_deleted({"Topic0": 9999}, 0)
+    kept = list(loaded(path).deleted)
+    assert len(kept) == MAX_DELETED
+    assert kept[-2:] == ["Topic4999", "Topic0"]
+    assert kept[0] == f"Topic{5001 - MAX_DELETED}"
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_a_deleted_topic_created_again(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for number in range(50):
         put(store, b"old %d" % number)
-    store.delete_topics(["TopicA"])
+    store.delete_topics(["TopicA"]).result()
     assert (store.max_offset("TopicA", 0), queues_written(store, "TopicA")) == (0, [])
     assert not (tmp_path / "consumequeue/TopicA").exists()
     for number in range(20):
@@ -348,7 +348,7 @@ def test_a_deleted_topic_does_not_count_as_lost_queues(tmp_path: Path) -> None:
         store = opened(tmp_path)
         assert report_of(store).records_read < 10 or report_of(store).stop is not StopKind.CLEAN
         assert store.max_offset("Topic0", 0) == 350
-        store.delete_topics(["Topic1", "Unknown"])
+        store.delete_topics(["Topic1", "Unknown"]).result()
         assert queues_written(store, "Topic1") == []
         stop(store)
     shutil.rmtree(tmp_path / "consumequeue")
@@ -362,7 +362,7 @@ def test_an_interrupted_deletion_is_finished(tmp_path: Path, caplog: pytest.LogC
     fill(store, 700, topics=2, queues=2)
     store.queues.write_out()
     files = content_of(tmp_path / "consumequeue/Topic1/0")
-    store.delete_topics(["Topic1"])
+    store.delete_topics(["Topic1"]).result()
     put(store, b"new", topic="Topic1", queue_id=1)
     store.close()
     for name, content in files.items():
