@@ -19,10 +19,14 @@ of Apache RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is 
 with a warning and has no effect. Values that ask for a missing feature are refused at start and at run
 time: [broker](#values-that-the-broker-refuses), [name server](#values-that-the-name-server-refuses).
 
-Two kinds of settings may come from the environment. `NAMESRV_ADDR` is the default of `namesrvAddr`. The
-daemons also look for the keys `tls.…` among Java options (`JAVA_OPT`, `JAVA_OPT_EXT`, `JAVA_TOOL_OPTIONS`,
-`JDK_JAVA_OPTIONS`, `_JAVA_OPTIONS`), where Apache's servers read them (`-Dtls.server.mode=enforcing`). They
-refuse the values of the tables there, too, and ignore all other Java options.
+Two kinds of settings may come from elsewhere. The environment variable `NAMESRV_ADDR` is the default of
+`namesrvAddr`. Settings of TLS are also looked for where Apache's servers read them: in the file
+`tls.config.file`, and among Java options in the environment (`-Dtls.server.mode=enforcing` in `JAVA_OPT`,
+`JAVA_OPT_EXT`, `JAVA_TOOL_OPTIONS`, `JDK_JAVA_OPTIONS` or `_JAVA_OPTIONS`). Of one key, the command line
+counts first, then the daemon's own file, `tls.config.file`, and the Java options. All other Java options are
+ignored.
+
+Passwords are masked in the output of `--print-config` and `getBrokerConfig`.
 
 This page is written by `python docs/make_configuration.py`.
 """

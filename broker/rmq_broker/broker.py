@@ -92,6 +92,7 @@ class Broker:
             await services.storage.open()
             await asyncio.to_thread(make_folder, self.settings.config_dir)
             for load in (
+                services.access.load,
                 services.groups.load,
                 services.offsets.load,
                 services.filters.load,
@@ -104,6 +105,7 @@ class Broker:
             raise StartError(f"the store in {folder} cannot be opened: {error}{advice}") from error
         except (StoreError, ConfigFileError) as error:
             raise StartError(str(error)) from error
+        services.access.start()
         services.topics.start()
         services.groups.start()
         services.filters.start(
@@ -126,6 +128,7 @@ class Broker:
         services, supervisor = self.services, self._supervisor
         # A slave gets delayed and timed messages from its master when they are due.
         delivers = self.settings.broker_role is not BrokerRole.SLAVE
+        self.listeners.start_tasks(supervisor)
         services.storage.start_tasks(supervisor)
         services.clients.start_tasks(supervisor)
         services.filters.start_tasks(supervisor)
@@ -177,7 +180,14 @@ class Broker:
             await services.transactions.stop_tasks(supervisor)
             await services.transactions.stop()
             services.offsets.flusher.flush()
-        files = (services.topics.file, services.groups.file, services.offsets.file, services.filters.file)
+        files = (
+            services.access.users_file,
+            services.access.acls_file,
+            services.topics.file,
+            services.groups.file,
+            services.offsets.file,
+            services.filters.file,
+        )
         problems = await asyncio.gather(*[file.close() for file in files], return_exceptions=True)
         await services.delivery.stop_tasks(supervisor)
         await services.timers.stop_tasks(supervisor)

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.tls_contexts import client_tls
+from rmq_remoting.signing import RequestSigner
+
 from .broker import Broker
 from .clock import Clocks, system_clocks
 from .monitoring.build import build_metrics, build_runtime_info
@@ -60,7 +63,7 @@ async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Disp
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
     _, processors = build_processing(configuration, services, tiers, address, clocks)
     tiers.stop()
-    return build_dispatchers(processors, tiers).main
+    return build_dispatchers(processors, tiers, None).main
 
 
 def _build(
@@ -75,7 +78,7 @@ def _build(
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
     configuration.on_change(services.topics.settings_changed)
     registrar, processors = build_processing(configuration, services, tiers, address, clocks)
-    dispatchers = build_dispatchers(processors, tiers)
+    dispatchers = build_dispatchers(processors, tiers, services.access.guard)
     listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
     metrics = build_metrics(
         settings, supervisor, services, tiers, listeners, registrar, processors.caches, clocks.now_ms
@@ -98,6 +101,10 @@ def build_processing(
         settings.broker_id,
         str(address),
     )
-    registrar = Registrar(identity, settings, settings, services.topics.table)
+    keys = settings.own_keys
+    signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
+    registrar = Registrar(
+        identity, settings, settings, services.topics.table, signer=signer, tls=client_tls(settings)
+    )
     runtime_info = build_runtime_info(settings, services, tiers)
     return registrar, build_processors(configuration, services, address, registrar, runtime_info, clocks)

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .access.service import AccessService
 from .clients.service import ClientService
 from .delivery.service import DeliveryService
 from .filtering.service import FilterService
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 class Services:
     """One service for each domain. Only the build and `Broker` see all of them."""
 
+    access: AccessService
     topics: TopicService
     groups: GroupService
     clients: ClientService
@@ -53,6 +55,7 @@ class Services:
             *self.storage.store.caches,
             *self.delivery.writer.caches,
             *self.offsets.first_subscriptions.caches,
+            *self.access.caches,
         )
 
     def connection_closed(self, connection: Connection) -> None:
@@ -145,6 +148,7 @@ def build_services(
         clocks,
     )
     return Services(
+        AccessService(settings),
         topics,
         groups,
         clients,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from rmq_namesrv.config import NamesrvSettings
 from rmq_namesrv.namesrv import Namesrv
 from rmq_remoting.daemon.configuration import Configuration, Override, load
+from rmq_remoting.daemon.settings import fields_by_key, to_text
 from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.daemon.tls_settings import TlsSettings
 
 from .build import build_broker
 
@@ -67,5 +69,12 @@ def _namesrv_configuration(settings: BrokerSettings, port: int) -> Configuration
         "kvConfigPath": str(settings.store_path_root_dir / "namesrv" / "kvConfig.json"),
         # The metrics of the process are served by the broker's endpoint.
         "metricsExporterType": "DISABLE",
+        **_tls(settings),
     }
     return load(NamesrvSettings, overrides=[Override(key, value) for key, value in overrides.items()])
+
+
+def _tls(settings: TlsSettings) -> dict[str, str]:
+    """Return the broker's settings of TLS: the name server has the same."""
+    texts = {key: to_text(getattr(settings, name)) for key, name in fields_by_key(TlsSettings).items()}
+    return {key: text for key, text in texts.items() if text is not None}

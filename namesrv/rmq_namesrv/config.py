@@ -21,7 +21,8 @@ from rmq_remoting.daemon.settings import (
     live,
     setting,
 )
-from rmq_remoting.daemon.unsupported_settings import METRICS, TLS, TRUE, UnsupportedSetting
+from rmq_remoting.daemon.tls_settings import TlsSettings
+from rmq_remoting.daemon.unsupported_settings import METRICS, TRUE, UnsupportedSetting
 
 _TABLE = Path(__file__).with_name("apache_settings.tsv")
 
@@ -109,10 +110,12 @@ class NamesrvPoolSettings(SettingsGroup):
     )
 
 
-class NamesrvSettings(RouteSettings, NamesrvPoolSettings, ServerSettings, MetricsSettings, DaemonSettings):
+class NamesrvSettings(
+    RouteSettings, NamesrvPoolSettings, ServerSettings, TlsSettings, MetricsSettings, DaemonSettings
+):
     """The name server"""
 
-    unsupported: ClassVar = (*TLS, *METRICS, *_CONTROLLER)
+    unsupported: ClassVar = (*METRICS, *_CONTROLLER)
 
     listen_port: Port = setting(
         9876, "listenPort", "Port that brokers and clients connect to; 0: any free port."

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from rmq_remoting.admission import Admission
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.connection import Connection, ConnectionSettings
+from rmq_remoting.daemon.admin_allowlist import AdminAllowlist
 from rmq_remoting.daemon.cache_metrics import CacheCollector
 from rmq_remoting.daemon.configuration import Change, Configuration
 from rmq_remoting.daemon.exposition import Collector
@@ -24,7 +26,9 @@ from rmq_remoting.daemon.metrics import (
 from rmq_remoting.daemon.metrics_server import MetricsServer
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tasks import TaskSupervisor
-from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.daemon.tls_contexts import ServerContexts, client_tls
+from rmq_remoting.daemon.tls_metrics import TlsCollector
+from rmq_remoting.dispatch import Dispatcher, Guard
 from rmq_remoting.draining import all_answered
 from rmq_remoting.server import RemotingServer
 
@@ -34,7 +38,7 @@ from .kv_config import KvConfig, KvConfigError
 from .liveness import LiveBrokers
 from .metrics import NODE_LABELS, NamesrvCollector
 from .notifications import MinBrokerNotifier
-from .processor_table import Processors, fill_table
+from .processor_table import ADMINISTRATION, Processors, fill_table
 from .processors.config import ConfigProcessor
 from .processors.kv import KvProcessor
 from .processors.members import MemberProcessor
@@ -56,7 +60,8 @@ _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 class Namesrv:
     """A name server in this process: a daemon, or a part of a test or of a standalone broker.
 
-    `supervisor` watches its background tasks; by default it creates one. `clock` returns seconds.
+    `supervisor` watches its background tasks; by default it creates one. `clock` returns seconds. Raises
+    StartError.
     """
 
     def __init__(
@@ -70,7 +75,9 @@ class Namesrv:
         self._settings = settings
         self._own_supervisor = TaskSupervisor(_task_failed) if supervisor is None else None
         self._supervisor = supervisor or self._own_supervisor or TaskSupervisor(_task_failed)
-        self._client = RemotingClient()
+        self._contexts = ServerContexts(settings)
+        self._contexts.load()
+        self._client = RemotingClient(tls=client_tls(settings))
         self._notifier = MinBrokerNotifier(self._client)
         self._lane = SerialLane()
         self._routes = RouteTable()
@@ -81,7 +88,7 @@ class Namesrv:
             self._routes, self._brokers, self._live, settings, self._notifier.notify
         )
         self._kv_config = KvConfig(settings.kv_config_path)
-        self.dispatcher = Dispatcher()
+        self.dispatcher = Dispatcher(guard=_guard(settings))
         fill_table(self.dispatcher, self._processors(configuration, clock), settings)
         self._server = RemotingServer(
             self.dispatcher,
@@ -90,6 +97,8 @@ class Namesrv:
             ),
             idle_seconds=settings.server_channel_max_idle_seconds,
             backlog=settings.server_socket_backlog,
+            admission=Admission(settings.connection_limits),
+            tls=self._contexts.tls,
             on_close=self._connection_closed,
         )
         self._lag_probe = LoopLagProbe()
@@ -133,6 +142,7 @@ class Namesrv:
             lambda: settings.scan_not_active_broker_interval_ms / 1000,
             self._drop_silent,
         )
+        self._contexts.watch(self._supervisor)
         if settings.metrics_enabled:
             await self._start_metrics()
         log.info("name server listens address=%s:%d", settings.bind_address, self.port)
@@ -172,6 +182,7 @@ class Namesrv:
         return [
             NamesrvCollector(self._routes, self._brokers, self._live, self._registry, self._lane),
             RemotingCollector(self.dispatcher, {"namesrv": self._server}),
+            TlsCollector(self._contexts),
             CacheCollector(self._route_bodies.caches),
         ]
 
@@ -207,6 +218,12 @@ class Namesrv:
         self.metrics_port = await self._metrics_server.start(
             settings.metrics_host or settings.bind_address, settings.metrics_port
         )
+
+
+def _guard(settings: NamesrvSettings) -> Guard | None:
+    if not settings.admin_networks:
+        return None
+    return AdminAllowlist(settings.admin_networks, ADMINISTRATION.__contains__).check
 
 
 def _task_failed(name: str, error: BaseException) -> None:

@@ -25,6 +25,20 @@ from .processors.topics import TopicProcessor
 _ROUTE_WAIT_MS: Final = 3000
 _ADMIN_WAIT_MS: Final = 5000
 
+# Requests of operators. Brokers register, and clients ask for routes, from everywhere.
+ADMINISTRATION: Final = frozenset(
+    {
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.GET_NAMESRV_CONFIG,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Processors:

@@ -13,6 +13,7 @@ from .command import RemotingCommand
 from .errors import ConnectionClosed, ProtocolError, TooManyRequests
 from .exchange import Exchange
 from .framing import MAX_FRAME_BYTES, MAX_REQUEST_HEADER_BYTES, encode_frame
+from .peer_address import address_text, descriptor_of, peer_address
 from .pending_requests import Reply
 
 log = logging.getLogger("rmq.remoting.connection")
@@ -48,7 +49,7 @@ class ConnectionStatistics:
     """Plain counters shared by all connections of a server or client."""
 
     opened: int = 0
-    refused: int = 0  # for lack of descriptors
+    refused: int = 0  # too many connections
     closed: int = 0
     protocol_errors: int = 0
     idle_closed: int = 0
@@ -159,8 +160,8 @@ class Connection:
         self._transport.set_write_buffer_limits(
             high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
         )
-        self.remote_address = _address(transport.get_extra_info("peername"))
-        self.local_address = _address(transport.get_extra_info("sockname"))
+        self.remote_address = peer_address(transport.get_extra_info("peername"))
+        self.local_address = peer_address(transport.get_extra_info("sockname"))
         self._exchange.pending.peer = self.peer
         self.statistics.opened += 1
         if self._on_open is not None:
@@ -362,8 +363,7 @@ class Connection:
     @property
     def peer(self) -> str:
         """The peer's address as host:port."""
-        host, port = self.remote_address
-        return f"{host}:{port}"
+        return address_text(self.remote_address)
 
     @property
     def last_command_at(self) -> float:
@@ -373,8 +373,7 @@ class Connection:
     @property
     def descriptor(self) -> int:
         """Number of the socket's descriptor; -1 without a socket."""
-        bound = None if self._transport is None else self._transport.get_extra_info("socket")
-        return -1 if bound is None else int(bound.fileno())
+        return -1 if self._transport is None else descriptor_of(self._transport)
 
     @property
     def unsent_bytes(self) -> int:
@@ -415,9 +414,3 @@ class Connection:
     def wait_closed(self) -> asyncio.Future[None]:
         """Wait until the connection has ended."""
         return asyncio.shield(self._closed)
-
-
-def _address(name: object) -> tuple[str, int]:
-    if isinstance(name, tuple) and len(name) >= 2:
-        return str(name[0]), int(name[1])
-    return "", 0

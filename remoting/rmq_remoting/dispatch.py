@@ -30,6 +30,8 @@ log = logging.getLogger("rmq.remoting.dispatch")
 Processor = Callable[[Connection, RemotingCommand], Result]
 # Answers requests that follow each other in one turn of a peer, each by a result, or by an error.
 TurnProcessor = Callable[[Connection, Sequence[RemotingCommand]], Sequence[Result | Exception]]
+# Raises CommandError for a request that its peer may not make. Runs before everything else.
+Guard = Callable[[Connection, RemotingCommand], None]
 Clock = Callable[[], float]
 
 # Bounds of rocketmq_rpc_latency (Apache RocketMQ 5.3.3, RemotingMetricsConstant).
@@ -81,7 +83,10 @@ class Registration:
 class Dispatcher:
     """Runs the processor of each request in its tier, and sends the response."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic, *, guard: Guard | None = None) -> None:
+        """`guard` admits or refuses each request."""
+        self._guard = guard
+        self.guard_refusals = 0
         self._table: dict[int, Registration] = {}
         self.clock = clock
         self._further_tiers: list[Tier] = []
@@ -155,6 +160,9 @@ class Dispatcher:
         A response among them arrived after its time-out and is dropped. Raises ProtocolError if a request
         turns out to be damaged.
         """
+        failure: ProtocolError | None = None
+        if self._guard is not None:
+            requests, failure = self._guarded(self._guard, connection, requests)
         table = self._table
         count, position = len(requests), 0
         while position < count:
@@ -200,6 +208,41 @@ class Dispatcher:
                 self._defer(connection, request, row, result, received_at)
             else:
                 self._answer(connection, request, row, result, now - received_at)
+
+        if failure is not None:
+            raise failure
+
+    def _guarded(
+        self, guard: Guard, connection: Connection, requests: list[RemotingCommand]
+    ) -> tuple[list[RemotingCommand], ProtocolError | None]:
+        """Answer the requests that the guard refuses; return the others.
+
+        A damaged request is the last one that counts: its error is returned, to be raised behind the others.
+        """
+        admitted: list[RemotingCommand] = []
+        for request in requests:
+            if request.flag & FLAG_RESPONSE:
+                continue
+            try:
+                guard(connection, request)
+            except ProtocolError as damage:
+                return admitted, damage
+            except Exception as error:
+                self._refuse_guarded(connection, request, error)
+            else:
+                admitted.append(request)
+        return admitted, None
+
+    def _refuse_guarded(self, connection: Connection, request: RemotingCommand, error: Exception) -> None:
+        self.guard_refusals += 1
+        code: int = ResponseCode.SYSTEM_ERROR
+        remark = "the check of access failed; the server's log has the details"
+        if isinstance(error, CommandError):
+            code, remark = error.code, error.remark
+        else:
+            log.error("check of access failed request=%d", request.code, exc_info=error)
+        if not request.is_oneway:
+            connection.write(request.response(code, remark))
 
     def _run_together(
         self,

@@ -25,6 +25,9 @@ MAX_REQUEST_BODY_BYTES: Final = 1024 * 1024
 # Parts of this size are kept as they arrived, and copied once when the frame is complete.
 _LARGE_BYTES: Final = 16 * 1024
 
+# First byte of a TLS record with a handshake; a frame would have at least 352 MiB.
+_TLS_HANDSHAKE: Final = 0x16
+
 _PREFIX: Final = Struct(">iI")
 _unpack_prefix = _PREFIX.unpack_from
 _decode_binary = binary.decode_header
@@ -135,6 +138,8 @@ class FrameDecoder:
     def _check(self, length: int, header_length: int) -> None:
         if length < 4:
             raise FrameError(f"frame length {length} is impossible, the least is 4")
+        if length >> 24 == _TLS_HANDSHAKE:
+            raise FrameError("the peer sent a TLS handshake, and this connection is in plain text")
         if length + 4 > self._max_frame_bytes:
             raise FrameError(f"frame of {length + 4} bytes is over the limit of {self._max_frame_bytes}")
         if header_length > length - 4:

@@ -1,27 +1,35 @@
-"""The listening side: accepts connections, keeps them in a set, and closes idle ones."""
+"""The listening side: admits connections, keeps them in a set, and closes idle ones."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from .admission import Admission
 from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import RemotingError
+from .peer_address import address_text
+from .protocol_detection import ProtocolDetector, ServerTls, TlsMode
+from .repeated_event import RepeatedEvent
 
 log = logging.getLogger("rmq.remoting.server")
 
-# Descriptors that are kept for files: this share of the limit, within these bounds. A log that cannot get its
-# next file would refuse all messages.
-_RESERVED_SHARE: Final = 8
-_LEAST_RESERVED: Final = 16
-_MOST_RESERVED: Final = 256
-# At most one line about refused connections per interval.
+# At most one line of a kind about connections that were refused per interval.
 _LOG_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class TlsStatistics:
+    """Plain counters of the TLS handshakes of a server."""
+
+    handshakes: int = 0
+    failed_handshakes: int = 0
+    plain_refused: int = 0  # plain text although TLS is enforced
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -50,12 +58,20 @@ class RemotingServer:
         settings: ConnectionSettings | None = None,
         idle_seconds: float = 120.0,
         backlog: int = 1024,
+        admission: Admission | None = None,
+        tls: ServerTls | None = None,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
     ) -> None:
+        """`admission` bounds the connections; without `tls` they are in plain text."""
         self.dispatcher = dispatcher
         self.statistics = ConnectionStatistics()
+        self.tls_statistics = TlsStatistics()
         self.connections: set[Connection] = set()
+        # Connections whose first bytes have not arrived, or whose TLS handshake is not complete.
+        self._detectors: set[ProtocolDetector] = set()
+        self._admission = admission or Admission()
+        self._tls = tls if tls is not None and tls.mode is not TlsMode.DISABLED else None
         self._settings = settings or ConnectionSettings()
         self._idle_seconds = idle_seconds
         self._backlog = backlog
@@ -64,7 +80,9 @@ class RemotingServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._next_log_at = 0.0
+        self._refused = RepeatedEvent(_LOG_SECONDS)
+        self._failed_handshakes = RepeatedEvent(_LOG_SECONDS)
+        self._plain_refused = RepeatedEvent(_LOG_SECONDS)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (the assigned one if `port` is 0). Raises OSError."""
@@ -101,6 +119,8 @@ class RemotingServer:
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for detector in list(self._detectors):
+            detector.abort()
         for connection in list(self.connections):
             connection.close()
         ends = [asyncio.ensure_future(connection.wait_closed()) for connection in list(self.connections)]
@@ -114,39 +134,101 @@ class RemotingServer:
             await self._server.wait_closed()
             self._server = None
 
+    @property
+    def open_connections(self) -> int:
+        """Number of connections, those that have not sent their first byte included."""
+        return len(self.connections) + len(self._detectors)
+
+    # --- new connections ---
+
     def _accept(self) -> asyncio.Protocol:
-        accepted = Connection(self.dispatcher, self._settings, self.statistics, self._opened, self._closed)
-        return accepted.as_protocol
+        if self._tls is not None:
+            return ProtocolDetector(self, self._tls)
+        return Connection(
+            self.dispatcher, self._settings, self.statistics, self._opened, self._closed
+        ).as_protocol
 
     def _opened(self, connection: Connection) -> None:
-        if self._stopped:  # accepted before stop() was called
+        """Serve a connection in plain text on a port without TLS, or abort it."""
+        if self._admits(connection.remote_address, connection.descriptor):
+            self._serve(connection)
+        else:
             connection.abort()
-        elif connection.descriptor >= (most := _most_connections()):
-            self._refuse(connection, most)
+
+    def _admits(self, address: tuple[str, int], descriptor: int) -> bool:
+        if self._stopped:  # accepted before stop() was called
+            return False
+        problem = self._admission.admit(address, descriptor)
+        if problem:
+            self.statistics.refused += 1
+            if count := self._refused.occurred():
+                peer = address_text(address)
+                log.error("connection refused peer=%s refused=%d cause=%s", peer, count, problem)
+        return not problem
+
+    def _serve(self, connection: Connection) -> None:
         self.connections.add(connection)
         if self._on_open is not None:
             self._on_open(connection)
 
-    def _refuse(self, connection: Connection, most: float) -> None:
-        """End a connection that would take one of the last descriptors."""
-        self.statistics.refused += 1
-        now = asyncio.get_running_loop().time()
-        if now >= self._next_log_at:
-            self._next_log_at = now + _LOG_SECONDS
-            log.error(
-                "connection refused peer=%s cause=too many open files and connections most=%.0f refused=%d; "
-                "the last ones are kept for files. Raise LimitNOFILE (systemd) or ulimit -n, or let clients "
-                "share connections",
-                connection.peer,
-                most,
-                self.statistics.refused,
-            )
-        connection.abort()
-
     def _closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        if self._on_close is not None:
-            self._on_close(connection)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._admission.leave(connection.remote_address)
+            if self._on_close is not None:
+                self._on_close(connection)
+
+    # --- detection of the protocol ---
+
+    def detection_began(self, detector: ProtocolDetector, descriptor: int) -> None:
+        """Admit a new connection, or abort it."""
+        if self._admits(detector.address, descriptor):
+            self._detectors.add(detector)
+        else:
+            detector.abort()
+
+    def detected(
+        self, detector: ProtocolDetector, transport: asyncio.Transport, first: bytes, *, is_encrypted: bool
+    ) -> None:
+        """Serve a connection; `first` are the bytes that it has received already."""
+        if self._stopped or detector not in self._detectors:
+            transport.abort()
+            return
+        self._detectors.discard(detector)
+        self.tls_statistics.handshakes += is_encrypted
+        connection = Connection(
+            self.dispatcher, self._settings, self.statistics, self._serve, self._closed
+        ).as_protocol
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if first:
+            connection.data_received(first)
+
+    def handshake_failed(self, detector: ProtocolDetector, cause: str) -> None:
+        """Count a failed TLS handshake; the connection has been aborted."""
+        self.tls_statistics.failed_handshakes += 1
+        if count := self._failed_handshakes.occurred():
+            peer = address_text(detector.address)
+            log.warning("TLS handshake failed peer=%s failed=%d cause=%s", peer, count, cause)
+
+    def plain_text_refused(self, detector: ProtocolDetector) -> None:
+        """Count a client that sent plain text although TLS is enforced; its connection has been aborted."""
+        self.tls_statistics.plain_refused += 1
+        if count := self._plain_refused.occurred():
+            log.warning(
+                "connection in plain text refused peer=%s refused=%d cause=tls.server.mode is enforcing; "
+                "let the client use TLS",
+                address_text(detector.address),
+                count,
+            )
+
+    def detection_ended(self, detector: ProtocolDetector) -> None:
+        """Forget a detector whose connection has ended; of others nothing is known any more."""
+        if detector in self._detectors:
+            self._detectors.discard(detector)
+            self._admission.leave(detector.address)
+
+    # --- idle connections ---
 
     @property
     def _sweep_seconds(self) -> float:
@@ -159,15 +241,7 @@ class RemotingServer:
         for connection in [c for c in self.connections if c.last_command_at < before and not c.is_closed]:
             self.statistics.idle_closed += 1
             connection.close()
+        for detector in [each for each in self._detectors if each.opened_at < before]:
+            self.statistics.idle_closed += 1
+            detector.abort()
         self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)
-
-
-def _most_connections() -> float:
-    """Return the number of a descriptor from which on connections are refused.
-
-    The kernel gives the lowest free number: the number of a new connection tells how many are in use.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return float("inf")
-    return limit - min(max(limit // _RESERVED_SHARE, _LEAST_RESERVED), _MOST_RESERVED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,11 @@ async def test_untrusted_servers_raise_tls_failed(address: str) -> None:
 
 async def test_a_name_server_that_does_not_speak_tls(tmp_path: Path, certificate: Certificate) -> None:
     settings = ClientSettings(tls=TlsSettings(ca_file=certificate.cert_file))
-    async with running_namesrv(tmp_path) as namesrv, Admin(namesrv.address, settings=settings) as admin:
+    keys: dict[str, Any] = {"tls.server.mode": "disabled"}
+    async with (
+        running_namesrv(tmp_path, **keys) as namesrv,
+        Admin(namesrv.address, settings=settings) as admin,
+    ):
         with pytest.raises(NameServerUnreachable, match="does the server use TLS"):
             await admin.topics()
 

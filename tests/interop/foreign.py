@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,12 +156,14 @@ class JavaShell:
 class GoClient(ForeignClient):
     """github.com/apache/rocketmq-client-go/v2; sub-commands send and consume."""
 
-    def __init__(self, executable: Path, namesrv: str, home: Path) -> None:
+    def __init__(self, executable: Path, namesrv: str, home: Path, *, options: Sequence[str] = ()) -> None:
+        """`options` are added to every command line."""
         super().__init__(namesrv, home)
         self._executable = executable
+        self._options = options
 
     def command(self, arguments: list[str]) -> list[str]:
-        return [str(self._executable), *arguments]
+        return [str(self._executable), *arguments, *self._options]
 
 
 class NodeClient(ForeignClient):
@@ -178,11 +180,19 @@ class NodeClient(ForeignClient):
 class MqAdmin:
     """Apache's command-line tool: `await mqadmin.run("topicRoute", "-t", "T")`; `-n` is added here."""
 
-    def __init__(self, program: JavaProgram, namesrv: str, home: Path, *, header: str = "JSON") -> None:
+    def __init__(
+        self,
+        program: JavaProgram,
+        namesrv: str,
+        home: Path,
+        *,
+        header: str = "JSON",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         self._program = program
         self._namesrv = namesrv
         self._home = home
-        self._header = header
+        self._properties = {"rocketmq.serialize.type": header, **(properties or {})}
         home.mkdir(parents=True, exist_ok=True)
 
     async def run(
@@ -193,7 +203,7 @@ class MqAdmin:
             "org.apache.rocketmq.tools.command.MQAdminStartup",
             [name, "-n", self._namesrv, *arguments],
             home=self._home,
-            properties={"rocketmq.serialize.type": self._header},
+            properties=self._properties,
         )
         finished = await run_command(command, timeout_s=timeout_s)
         return AdminOutput(finished.stdout + finished.stderr)

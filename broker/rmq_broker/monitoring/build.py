@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_remoting.daemon.cache_metrics import CacheCollector
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
+from rmq_remoting.daemon.tls_metrics import TlsCollector
 
 from ..pop.metrics import PopCollector
 from ..registration.metrics import RegistrationCollector
@@ -81,5 +82,6 @@ def build_metrics(
         RegistrationCollector(registrar),
         CacheCollector((*services.caches, *caches)),
         RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
+        TlsCollector(listeners.contexts),
     )
     return BrokerMetrics(settings, supervisor, collectors)

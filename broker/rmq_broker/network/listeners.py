@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.admission import Admission
 from rmq_remoting.connection import ConnectionSettings
+from rmq_remoting.daemon.tls_contexts import ServerContexts
 from rmq_remoting.draining import all_answered
 from rmq_remoting.server import RemotingServer
 
@@ -14,6 +16,7 @@ from .address import BoundPorts, port_problem
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
 
     from ..settings.broker import BrokerSettings
@@ -35,10 +38,13 @@ class Listeners:
         fast: Dispatcher,
         on_close: Callable[[Connection], None],
     ) -> None:
-        """`on_close` is called at the end of every connection."""
+        """`on_close` is called at the end of every connection. Reads the files of TLS; raises StartError."""
         self._settings = settings
         self._ports = ports
         self._on_close = on_close
+        self._admission = Admission(settings.connection_limits)
+        self.contexts = ServerContexts(settings)
+        self.contexts.load()
         self.main = self._server(main)
         self.fast = self._server(fast)
 
@@ -49,6 +55,10 @@ class Listeners:
             await self.fast.start_on(self._ports.fast)
         except OSError as error:
             raise port_problem(self._settings, error) from error
+
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Watch the files of TLS."""
+        self.contexts.watch(supervisor)
 
     def stop_accepting(self) -> None:
         """Accept no more connections; those that are open go on."""
@@ -77,5 +87,7 @@ class Listeners:
             ),
             idle_seconds=settings.server_channel_max_idle_seconds,
             backlog=settings.server_socket_backlog,
+            admission=self._admission,
+            tls=self.contexts.tls,
             on_close=self._on_close,
         )

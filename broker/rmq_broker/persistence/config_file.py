@@ -55,8 +55,11 @@ class ConfigFile:
         *,
         spacing_seconds: float = _SPACING_SECONDS,
         retry_seconds: float = _RETRY_SECONDS,
+        is_private: bool = False,
     ) -> None:
+        """Only the process's own user may read a file that `is_private`."""
         self.path = path
+        self._is_private = is_private
         self.writes = 0
         self.failed_writes = 0
         self._state = state
@@ -146,7 +149,13 @@ class ConfigFile:
         number = self._changed
         try:
             content = self._state.encode()
-            replace = partial(replace_file, self.path, content, keep_backup=self._keep_backup)
+            replace = partial(
+                replace_file,
+                self.path,
+                content,
+                keep_backup=self._keep_backup,
+                is_private=self._is_private,
+            )
             await asyncio.get_running_loop().run_in_executor(None, replace)
         except Exception as error:
             self.failed_writes += 1

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import RequestCode as Code
-from rmq_remoting.dispatch import Dispatcher, Processor
+from rmq_remoting.dispatch import Dispatcher, Guard, Processor
 from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES
 from rmq_remoting.tiers import Tier
 
 if TYPE_CHECKING:
+    from ..access.guard import AccessGuard
     from ..network.tiers import Tiers
     from .build import Processors
 
@@ -37,10 +38,11 @@ class Dispatchers:
     fast: Dispatcher
 
 
-def build_dispatchers(processors: Processors, tiers: Tiers) -> Dispatchers:
-    """Register the processors for their request codes."""
+def build_dispatchers(processors: Processors, tiers: Tiers, guard: AccessGuard | None) -> Dispatchers:
+    """Register the processors for their request codes; `guard` admits or refuses all requests."""
     rows = _table(processors, tiers)
-    main, fast = _dispatcher([*rows, *_pull_table(processors, tiers)]), _dispatcher(rows)
+    check = None if guard is None else guard.check
+    main, fast = _dispatcher([*rows, *_pull_table(processors, tiers)], check), _dispatcher(rows, check)
     for dispatcher in (main, fast):
         dispatcher.answer_together(Code.ACK_MESSAGE, processors.pops.ack.ack_together)
     main.add_tier(tiers.pull_cold)  # without a code of its own: pulls pass their reads on to it
@@ -123,6 +125,16 @@ def _table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.CLEAN_EXPIRED_CONSUMEQUEUE,), by.admin.topics.cleaning.clean_expired_queues, tiers.admin),
         ((Code.CLEAN_UNUSED_TOPIC,), by.admin.topics.cleaning.clean_unused_topics, tiers.admin),
         ((Code.DELETE_EXPIRED_COMMITLOG,), by.admin.topics.cleaning.delete_expired_files, tiers.admin),
+        # users and their rules
+        ((Code.AUTH_CREATE_USER,), by.admin.users.create, tiers.admin),
+        ((Code.AUTH_UPDATE_USER,), by.admin.users.update, tiers.admin),
+        ((Code.AUTH_DELETE_USER,), by.admin.users.delete, tiers.admin),
+        ((Code.AUTH_GET_USER,), by.admin.users.get, tiers.admin),
+        ((Code.AUTH_LIST_USER,), by.admin.users.list, tiers.admin),
+        ((Code.AUTH_CREATE_ACL, Code.AUTH_UPDATE_ACL), by.admin.acls.set, tiers.admin),
+        ((Code.AUTH_DELETE_ACL,), by.admin.acls.delete, tiers.admin),
+        ((Code.AUTH_GET_ACL,), by.admin.acls.get, tiers.admin),
+        ((Code.AUTH_LIST_ACL,), by.admin.acls.list, tiers.admin),
         # the broker itself
         ((Code.UPDATE_BROKER_CONFIG,), by.admin.broker.update_settings, tiers.admin),
         ((Code.GET_BROKER_CONFIG,), by.admin.broker.get_settings, tiers.admin),
@@ -143,8 +155,8 @@ def _pull_table(by: Processors, tiers: Tiers) -> list[Row]:
     ]
 
 
-def _dispatcher(rows: Sequence[Row]) -> Dispatcher:
-    dispatcher = Dispatcher()
+def _dispatcher(rows: Sequence[Row], guard: Guard | None) -> Dispatcher:
+    dispatcher = Dispatcher(guard=guard)
     for codes, processor, tier in rows:
         most = MAX_FRAME_BYTES if codes[0] in _WITH_MESSAGES else MAX_REQUEST_BODY_BYTES
         dispatcher.register(codes, processor, tier, max_body_bytes=most)

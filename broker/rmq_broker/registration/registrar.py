@@ -19,11 +19,12 @@ from typing import Final
 
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig
-from rmq_remoting.client import RemotingClient
+from rmq_remoting.client import ClientTls, RemotingClient
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, HeaderError, RequestError, RequestTimeout
 from rmq_remoting.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
+from rmq_remoting.signing import RequestSigner
 
 from ..settings.registration import RegistrationSettings
 from ..settings.topics import TopicSettings
@@ -219,11 +220,15 @@ class Registrar:
         settings: RegistrationSettings,
         topic_settings: TopicSettings,
         topics: TopicTable,
+        *,
+        signer: RequestSigner | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
+        """`signer` signs every request; `tls` encrypts the connections."""
         self.settings = settings
         self.topics = topics
         self.announcements = Announcements(identity, settings, topic_settings, topics)
-        self.client = RemotingClient(on_close=self._connection_lost)
+        self.client = RemotingClient(on_close=self._connection_lost, signer=signer, tls=tls)
         self.links = [NameServerLink(address, self) for address in settings.name_server_addresses]
         # Address of the master for slaves, from the last response of a name server.
         self.master = RegisterBrokerResponseHeader()

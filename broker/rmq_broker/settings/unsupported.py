@@ -10,7 +10,6 @@ from typing import Final
 from rmq_remoting.daemon.unsupported_settings import (
     METRICS,
     NOT_EMPTY,
-    TLS,
     TRUE,
     UnsupportedSetting,
     above,
@@ -33,8 +32,6 @@ _NO_LIGHT_QUEUES: Final = "remove the key, or use Apache's broker for the client
 _ONE_FOLDER: Final = "name one folder, on a volume that spans the disks"
 
 _ACCESS_CONTROL: Final = (
-    UnsupportedSetting("authenticationEnabled", TRUE, "authentication of clients", _RESTRICT),
-    UnsupportedSetting("authorizationEnabled", TRUE, "authorization of clients", _RESTRICT),
     UnsupportedSetting("migrateAuthFromV1Enabled", TRUE, "access control", _RESTRICT),
     UnsupportedSetting("aclEnable", TRUE, "access control", _RESTRICT),
 )
@@ -77,4 +74,4 @@ _STORE: Final = (
     UnsupportedSetting("enableMultiDispatch", TRUE, _LIGHT_QUEUES, _NO_LIGHT_QUEUES),
 )
 
-UNSUPPORTED: Final = (*_ACCESS_CONTROL, *TLS, *_REPLICATION, *_STORE, *METRICS)
+UNSUPPORTED: Final = (*_ACCESS_CONTROL, *_REPLICATION, *_STORE, *METRICS)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
 
 from .descriptor_reserve import open_file
 from .file_errors import naming_file
 
+_PRIVATE: Final = 0o600
 
-def replace_file(path: Path, content: bytes, *, keep_backup: bool = False) -> None:
+
+def replace_file(path: Path, content: bytes, *, keep_backup: bool = False, is_private: bool = False) -> None:
     """Replace a file's content; it is durable on return. A missing folder is created.
 
-    Access rights are kept. With `keep_backup` the previous content is kept as `<name>.bak`, as beside Apache
-    RocketMQ's JSON files (5.3.3, MixAll.string2File). Blocks on the disk. Raises OSError.
+    Access rights are kept; only the process's own user may read a file that `is_private`. With `keep_backup`
+    the previous content is kept as `<name>.bak`, as beside Apache RocketMQ's JSON files (5.3.3,
+    MixAll.string2File). Blocks on the disk. Raises OSError.
     """
     make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     try:
-        _write(temporary, content, rights_of=path)
+        _write(temporary, content, path, is_private=is_private)
     except OSError:
         # A flush that failed may not be repeated on the same file: the kernel may have dropped its pages.
         with contextlib.suppress(OSError):
@@ -40,10 +44,11 @@ def read_file_or_backup(path: Path) -> bytes | None:
     return None
 
 
-def _write(path: Path, content: bytes, *, rights_of: Path) -> None:
+def _write(path: Path, content: bytes, replaced: Path, *, is_private: bool) -> None:
     with open(path, "wb", 0, opener=open_file) as stream, naming_file(stream.fileno()):
         with contextlib.suppress(FileNotFoundError):
-            os.fchmod(stream.fileno(), rights_of.stat().st_mode & 0o7777)
+            rights = _PRIVATE if is_private else replaced.stat().st_mode & 0o7777
+            os.fchmod(stream.fileno(), rights)
         rest = memoryview(content)
         while rest:
             rest = rest[stream.write(rest) :]

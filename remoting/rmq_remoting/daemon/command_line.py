@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .configuration import Configuration, KnownKeys, Override, SettingsT, load
-from .java_options import unsupported_in_java_options
 from .reference import sample_file
+from .tls_sources import tls_defaults
 
 
 def command_parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -42,17 +42,22 @@ def load_from(
 ) -> Configuration[SettingsT]:
     """Load the configuration: the file, then `--set`, then shorthands (`{"--port": ("listenPort", port)}`).
 
-    A shorthand whose value is None is ignored. Options of the JVM in the environment count after the file if
-    they ask for a missing feature, and are ignored otherwise. Raises SettingsError.
+    A shorthand whose value is None is ignored. Settings of TLS have further sources (`tls_sources.py`).
+    Raises SettingsError.
     """
-    overrides = unsupported_in_java_options(model.unsupported, os.environ)
-    overrides += [Override(key, value) for key, value in options.set]
+    overrides = [Override(key, value) for key, value in options.set]
     overrides += [
         Override(key, str(value), option)
         for option, (key, value) in (shorthands or {}).items()
         if value is not None
     ]
-    return load(model, options.config, overrides, known_keys)
+    return load(
+        model,
+        options.config,
+        overrides,
+        known_keys,
+        lambda given: tls_defaults(given, os.environ),
+    )
 
 
 def print_config(configuration: Configuration[SettingsT]) -> None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import enum
 
+from ..admission import ConnectionLimits
+from .admin_allowlist import Network, networks_of
 from .settings import (
     ByteCount,
     Count,
     JavaString,
+    Natural,
     Port,
     Seconds,
     SettingsGroup,
@@ -62,6 +65,18 @@ class ServerSettings(SettingsGroup):
         "serverChannelMaxIdleTimeSeconds",
         "Time without a complete request or response after which a connection is closed.",
     )
+    max_connections: Natural = setting(
+        0,
+        "maxConnections",
+        "Most connections on all ports together; 0: as many as the limit of open files allows.",
+        ours=True,
+    )
+    max_connections_per_host: Natural = setting(
+        0,
+        "maxConnectionsPerHost",
+        "Most connections of one IPv4 address or IPv6 network (/64); 0: three quarters of the most of all.",
+        ours=True,
+    )
     write_buffer_high_water_mark_bytes: ByteCount = setting(
         0,
         "writeBufferHighWaterMark",
@@ -79,6 +94,11 @@ class ServerSettings(SettingsGroup):
         "Time limit of a graceful shutdown; after it the process ends at once.",
         maximum=3600,
     )
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        """The bounds of connections."""
+        return ConnectionLimits(self.max_connections, self.max_connections_per_host)
 
     @property
     def write_high_bytes(self) -> int:
@@ -144,6 +164,24 @@ class DaemonSettings(SettingsGroup):
     config_black_list: JavaString = setting(
         "", "configBlackList", "Keys that cannot be changed over the network, separated by semicolons."
     )
+
+    admin_allowlist: JavaString = setting(
+        "",
+        "adminAllowlist",
+        "Addresses and ranges from which requests of administration are accepted, separated by commas; "
+        "empty: from everywhere.",
+        ours=True,
+    )
+
+    @property
+    def admin_networks(self) -> tuple[Network, ...]:
+        """The addresses and ranges of `adminAllowlist`."""
+        return networks_of(self.admin_allowlist)
+
+    def resolve(self) -> list[str]:
+        """Check that `adminAllowlist` has addresses and ranges."""
+        networks_of(self.admin_allowlist)
+        return super().resolve()
 
     @property
     def protected_keys(self) -> frozenset[str]:

@@ -24,6 +24,7 @@ from . import properties
 from .atomic_file import replace_file
 from .known_keys import KnownKey
 from .settings import (
+    MASK,
     SettingRow,
     SettingsGroup,
     Unacceptable,
@@ -31,6 +32,8 @@ from .settings import (
     default_text,
     describe_settings,
     fields_by_key,
+    secret_keys,
+    shown_text,
     to_text,
 )
 
@@ -113,18 +116,24 @@ def _no_known_keys() -> Mapping[str, KnownKey]:
     return {}
 
 
+def _no_defaults(_: Sequence[Override]) -> list[Override]:
+    return []
+
+
 def load(
     model: type[SettingsT],
     file: Path | None = None,
     overrides: Iterable[Override] = (),
     known_keys: KnownKeys = _no_known_keys,
+    defaults: Callable[[Sequence[Override]], list[Override]] = _no_defaults,
 ) -> Configuration[SettingsT]:
     """Load settings from a properties file, then the overrides; the last value of a key wins.
 
-    Raises SettingsError with all problems.
+    `defaults` gets all of them, and returns settings that count where they lack the key. Raises SettingsError
+    with all problems.
     """
-    listed = [*(_read_file(file) if file is not None else ()), *overrides]
-    given = _sort(model, listed, known_keys)
+    listed = [*(read_file(file) if file is not None else ()), *overrides]
+    given = _sort(model, [*defaults(listed), *listed], known_keys)
     settings = _validate(model, given)
     try:
         notes = settings.resolve()
@@ -167,12 +176,18 @@ class Configuration(Generic[SettingsT]):
     def update(self, changes: Mapping[str, str], *, protected: Iterable[str] = ()) -> Change:
         """Change settings at run time. A value equal to the one in force is always accepted.
 
-        Raises SettingsError, with nothing changed, for an unknown key, a bad or unsupported value, a setting
-        that needs a restart, or a key in `protected`.
+        A secret that is as masked as `to_properties` shows it is not changed. Raises SettingsError, with
+        nothing changed, for an unknown key, a bad or unsupported value, a setting that needs a restart, or a
+        key in `protected`.
         """
         model = type(self.settings)
+        secrets = secret_keys(model)
         with self._lock:
-            listed = [Override(key, value, "") for key, value in changes.items()]
+            listed = [
+                Override(key, value, "")
+                for key, value in changes.items()
+                if not (key in secrets and value == MASK)
+            ]
             given = _sort(model, listed, self._known_keys)
             candidate = self._candidate(given)
             changed = self._differences(given, candidate)
@@ -204,9 +219,12 @@ class Configuration(Generic[SettingsT]):
         return True
 
     def to_properties(self) -> dict[str, str]:
-        """Return every setting with a value, and the given keys without effect, sorted by key."""
+        """Return every setting with a value, and the given keys without effect, sorted by key.
+
+        Secrets are masked.
+        """
         texts = {
-            info.key: to_text(getattr(self.settings, info.name))
+            info.key: shown_text(info, getattr(self.settings, info.name))
             for info in describe_settings(type(self.settings))
         }
         given = {key: text for key, text in texts.items() if text is not None} | self.unused
@@ -217,9 +235,14 @@ class Configuration(Generic[SettingsT]):
         return properties.render(self.to_properties())
 
     def describe(self) -> list[SettingRow]:
-        """Return every setting with its description and the value in force, group by group."""
+        """Return every setting with its description and the value in force, group by group.
+
+        Secrets are masked.
+        """
         return [
-            SettingRow(info, to_text(getattr(self.settings, info.name)) or "", info.key in self._given)
+            SettingRow(
+                info, shown_text(info, getattr(self.settings, info.name)) or "", info.key in self._given
+            )
             for info in describe_settings(type(self.settings))
         ]
 
@@ -247,18 +270,21 @@ class Configuration(Generic[SettingsT]):
         problems: list[Problem] = []
         for key in keys:
             info, value = infos.get(key), given.fields.get(key, given.unused.get(key, ""))
+            if info is not None and info.secret:
+                value = MASK
             if key in protected:
                 reason = "cannot be changed remotely (configBlackList)"
                 problems.append(Problem(ProblemKind.PROTECTED, key, value, "", reason))
             elif info is not None and not info.changeable:
-                now = to_text(getattr(self.settings, info.name))
+                now = shown_text(info, getattr(self.settings, info.name))
                 reason = f"takes effect only at start: set it in the file and restart (in force: {now})"
                 problems.append(Problem(ProblemKind.NEEDS_RESTART, key, value, "", reason))
         if problems:
             raise SettingsError(problems)
 
 
-def _read_file(file: Path) -> list[Override]:
+def read_file(file: Path) -> list[Override]:
+    """Return the settings of a properties file, in order. Raises SettingsError."""
     try:
         text = properties.decode(file.read_bytes())
         return [

@@ -1,40 +1,23 @@
 """Settings that an environment made for Apache's servers passes as options of the Java virtual machine (JVM).
 
 Apache RocketMQ 5.3.3 reads its TLS settings as system properties, such as `-Dtls.server.mode=enforcing`.
-Operators set them in variables that its start scripts (runserver.sh, runbroker.sh) or the JVM itself read. A
-daemon that ignored such an option would serve without the protection that the operator asked for.
+Operators set them in variables that its start scripts (runserver.sh, runbroker.sh) or the JVM itself read.
+`tls_sources.py` takes them from there: a daemon that ignored such an option would serve without the
+protection that the operator asked for.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
-
-from .configuration import Override
-from .unsupported_settings import UnsupportedSetting
 
 # In the order in which the JVM applies them: the last value of a property wins.
 _VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPT", "JAVA_OPT_EXT", "_JAVA_OPTIONS")
 _DEFINE: Final = "-D"
 
 
-def unsupported_in_java_options(
-    rules: Iterable[UnsupportedSetting], environment: Mapping[str, str]
-) -> list[Override]:
-    """Return the system properties in the environment whose values ask for a missing feature, as settings.
-
-    Other system properties are ignored: they may belong to other Java programs.
-    """
-    given = {key: (value, variable) for key, value, variable in _system_properties(environment)}
-    return [
-        Override(rule.key, given[rule.key][0], f"environment variable {given[rule.key][1]}")
-        for rule in rules
-        if rule.is_system_property and rule.key in given and rule.values.match(given[rule.key][0])
-    ]
-
-
-def _system_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def system_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Iterate over key, value and variable of each `-Dkey=value`."""
     for variable in _VARIABLES:
         for option in _options(environment.get(variable, "")):

@@ -109,6 +109,12 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
         for thread in set(threading.enumerate()) - threads_before:
             if not thread.daemon:
                 thread.join()  # as the interpreter does at exit, but within the watchdog's time
+    except RuntimeError as error:
+        # The loop's end starts a thread, which fails where memory is short.
+        if not life.is_over:
+            raise
+        log.warning("threads not awaited at the end of the process cause=%s", error)
+        _exit_now(EXIT_FAILURE if life.failed else EXIT_CLEAN)
     finally:
         life.watchdog.cancel()
     return EXIT_FAILURE if life.failed else EXIT_CLEAN
@@ -133,6 +139,7 @@ class _Life:
         self._end = asyncio.Event()
         self.failed = False
         self.overdue = False
+        self.is_over = False
         # Ends the process after the time-out if its loop hangs or its threads do not end.
         self.watchdog = threading.Timer(stop_timeout_seconds + watchdog_seconds, _give_up)
         self.watchdog.daemon = True
@@ -145,7 +152,7 @@ class _Life:
         supervisor = TaskSupervisor(self._task_died)
         daemon = await self._completed(self._build(supervisor))
         if daemon is None:
-            self.watchdog.start()  # a DNS look-up that hangs may keep a thread alive
+            self._start_watchdog()  # a DNS look-up that hangs may keep a thread alive
             return
         try:
             ready_text = await self._completed(daemon.start())
@@ -154,6 +161,14 @@ class _Life:
             await self._end.wait()
         finally:
             await self._stop(daemon, supervisor)
+            self.is_over = True
+
+    def _start_watchdog(self) -> None:
+        try:
+            self.watchdog.start()
+        except RuntimeError as error:
+            # Short of memory. A stop without a watchdog is better than none.
+            log.error("watchdog of the shutdown not started cause=%s", error)
 
     async def _completed(self, step: Coroutine[Any, Any, _T]) -> _T | None:
         """Return the result of a step of the start; None, once logged, if a signal or a failure ended it."""
@@ -179,7 +194,7 @@ class _Life:
         return None
 
     async def _stop(self, daemon: Daemon, supervisor: TaskSupervisor) -> None:
-        self.watchdog.start()
+        self._start_watchdog()
         try:
             async with asyncio.timeout(self._stop_timeout_seconds):
                 await daemon.stop()

@@ -44,7 +44,8 @@ def _sample_entry(row: SettingRow) -> str:
         f"{info.meaning} {_traits(info)}", 108, initial_indent="# ", subsequent_indent="# "
     )
     line = render({info.key: row.current})
-    return f"{comment}\n{line}" if row.given else f"{comment}\n# {line}"
+    # The mask of a secret is not its value: the output can be loaded as it is.
+    return f"{comment}\n{line}" if row.given and not info.secret else f"{comment}\n# {line}"
 
 
 def _traits(info: SettingInfo) -> str:

@@ -32,8 +32,7 @@ _CONNECTION_STATISTICS: Final = {
     "refused": Field(
         "rmq_connections_refused_total",
         "counter",
-        "Connections closed at once, because nearly all files and connections that the process may open "
-        "were open.",
+        "Connections closed at once, because too many were open, in all or of one host.",
     ),
     "closed": Field("rmq_connections_closed_total", "counter", "Connections closed."),
     "protocol_errors": Field(
@@ -51,6 +50,17 @@ _CONNECTION_STATISTICS: Final = {
     ),
     "bytes_read": Field("rmq_connections_read_bytes_total", "counter", "Bytes received."),
     "bytes_written": Field("rmq_connections_written_bytes_total", "counter", "Bytes sent."),
+}
+_TLS_STATISTICS: Final = {
+    "handshakes": Field("rmq_tls_handshakes_total", "counter", "TLS handshakes that were completed."),
+    "failed_handshakes": Field(
+        "rmq_tls_handshakes_failed_total", "counter", "TLS handshakes that failed or took too long."
+    ),
+    "plain_refused": Field(
+        "rmq_tls_plain_refused_total",
+        "counter",
+        "Connections closed because they sent plain text while tls.server.mode was enforcing.",
+    ),
 }
 
 
@@ -117,6 +127,11 @@ class RemotingCollector:
             "Requests whose code nobody takes.",
             sum(dispatcher.unsupported_requests for dispatcher in self._dispatchers),
         )
+        yield counter(
+            "rmq_authentication_refused_total",
+            "Requests refused because no known user had signed them.",
+            sum(dispatcher.guard_refusals for dispatcher in self._dispatchers),
+        )
 
     def _latencies(self) -> dict[tuple[str, ...], Histogram]:
         histograms: dict[tuple[str, ...], Histogram] = {}
@@ -136,10 +151,12 @@ class RemotingCollector:
 
     def _of_listeners(self) -> Iterator[Family]:
         servers = self._servers
-        open_now = [((name,), len(server.connections)) for name, server in servers.items()]
+        open_now = [((name,), server.open_connections) for name, server in servers.items()]
         yield Family("rmq_connections_open", "gauge", "Connections open now.", open_now, ("listener",))
         statistics = {name: server.statistics for name, server in servers.items()}
         yield from fields_of("listener", statistics, _CONNECTION_STATISTICS)
+        handshakes = {name: server.tls_statistics for name, server in servers.items()}
+        yield from fields_of("listener", handshakes, _TLS_STATISTICS)
 
 
 def _of(histograms: dict[tuple[str, ...], Histogram], labels: tuple[str, ...]) -> Histogram:

@@ -29,6 +29,9 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _INT_RANGE: Final = (-(2**31), 2**31 - 1)
 _LONG_RANGE: Final = (-(2**63), 2**63 - 1)
 
+MASK: Final = "******"
+"""Shown in place of a secret that is set."""
+
 
 class Unacceptable(ValueError):
     """Raised by the validator of a setting; the message follows 'must be'."""
@@ -57,6 +60,11 @@ def parse_boolean(value: object) -> object:
     return value
 
 
+def parse_optional_boolean(value: object) -> object:
+    """Return None for empty text, other text as `parse_boolean` does."""
+    return None if isinstance(value, str) and not value.strip() else parse_boolean(value)
+
+
 def parse_path(value: object) -> object:
     """Return text as a path, with `${user.home}` and a leading `~` resolved; None for empty text."""
     if isinstance(value, str):
@@ -81,21 +89,22 @@ class Unit:
 JavaInt = Annotated[int, BeforeValidator(parse_integer), Field(ge=_INT_RANGE[0], le=_INT_RANGE[1])]
 JavaLong = Annotated[int, BeforeValidator(parse_integer), Field(ge=_LONG_RANGE[0], le=_LONG_RANGE[1])]
 JavaBoolean = Annotated[bool, BeforeValidator(parse_boolean)]
+OptionalBoolean = Annotated[bool | None, BeforeValidator(parse_optional_boolean)]
 JavaString = Annotated[str, BeforeValidator(_strip)]
 FilePath = Annotated[Path, BeforeValidator(parse_path)]
 OptionalPath = Annotated[Path | None, BeforeValidator(parse_path)]
 
-_Natural = Annotated[int, BeforeValidator(parse_integer), Field(ge=0, le=_INT_RANGE[1])]
+Natural = Annotated[int, BeforeValidator(parse_integer), Field(ge=0, le=_INT_RANGE[1])]
 _Positive = Annotated[int, BeforeValidator(parse_integer), Field(ge=1, le=_INT_RANGE[1])]
 Port = Annotated[int, BeforeValidator(parse_integer), Field(ge=0, le=65535)]
 Count = _Positive
 ThreadCount = Annotated[int, BeforeValidator(parse_integer), Field(ge=1, le=1024), Unit("threads")]
-ByteCount = Annotated[_Natural, Unit("bytes")]
+ByteCount = Annotated[Natural, Unit("bytes")]
 Percent = Annotated[int, BeforeValidator(parse_integer), Field(ge=0, le=100), Unit("%")]
 Milliseconds = Annotated[_Positive, Unit("ms")]
-MillisecondsOrZero = Annotated[_Natural, Unit("ms")]
+MillisecondsOrZero = Annotated[Natural, Unit("ms")]
 Seconds = Annotated[_Positive, Unit("s")]
-SecondsOrZero = Annotated[_Natural, Unit("s")]
+SecondsOrZero = Annotated[Natural, Unit("s")]
 
 
 def setting(
@@ -106,6 +115,7 @@ def setting(
     unit: str = "",
     changeable: bool = False,
     ours: bool = False,
+    secret: bool = False,
     minimum: int | None = None,
     maximum: int | None = None,
     default_factory: Any = None,
@@ -114,10 +124,16 @@ def setting(
     """Declare a setting that is fixed at start.
 
     `unit` is needed if the type has none; `minimum` and `maximum` narrow the type's bounds; `ours` marks a
-    key that Apache does not have; `default_text` is shown in place of a default that depends on the machine
-    (`default_factory`), which is validated like a given value.
+    key that Apache does not have; a `secret` is masked wherever it would be shown; `default_text` is shown in
+    place of a default that depends on the machine (`default_factory`), which is validated like a given value.
     """
-    extra = {"unit": unit, "changeable": changeable, "ours": ours, "default_text": default_text}
+    extra = {
+        "unit": unit,
+        "changeable": changeable,
+        "ours": ours,
+        "secret": secret,
+        "default_text": default_text,
+    }
     options: dict[str, Any] = {"alias": key, "description": meaning, "json_schema_extra": extra}
     if minimum is not None:
         options["ge"] = minimum
@@ -167,11 +183,12 @@ class SettingInfo:
     default: str
     changeable: bool
     ours: bool
+    secret: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """An entry of `--print-config`: a setting and the value in force."""
+    """An entry of `--print-config`: a setting and the value in force, masked if it is a secret."""
 
     info: SettingInfo
     current: str
@@ -205,7 +222,7 @@ def describe_settings(model: type[SettingsGroup]) -> Iterator[SettingInfo]:
 def allowed_text(field: FieldInfo) -> str:
     """Return the allowed values of a setting, as a phrase that follows 'must be'."""
     kind = field.annotation
-    if kind is bool:
+    if kind is bool or kind == bool | None:
         return "true or false"
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return "one of " + ", ".join(str(member.value) for member in kind)
@@ -234,6 +251,16 @@ def to_text(value: object) -> str | None:
     return str(value)
 
 
+def shown_text(info: SettingInfo, value: object) -> str | None:
+    """Return a setting's value as text for people: a secret that is set is masked."""
+    return MASK if info.secret and value else to_text(value)
+
+
+def secret_keys(model: type[SettingsGroup]) -> frozenset[str]:
+    """Return the keys of the secrets among the settings of a model."""
+    return frozenset(info.key for info in describe_settings(model) if info.secret)
+
+
 def _info(name: str, field: FieldInfo, group: str) -> SettingInfo:
     extra = cast(dict[str, Any], field.json_schema_extra)
     default = extra["default_text"]
@@ -249,6 +276,7 @@ def _info(name: str, field: FieldInfo, group: str) -> SettingInfo:
         default=default,
         changeable=extra["changeable"],
         ours=extra["ours"],
+        secret=extra["secret"],
     )
 
 

@@ -28,15 +28,13 @@ class RefusedValues:
 class UnsupportedSetting:
     """One key, the values of it that are refused, the feature that is missing, and a remedy.
 
-    `missing` is a noun phrase in the singular; `instead` begins with an imperative. `is_system_property`:
-    Apache's servers read the key as a system property of the JVM (`-Dkey=value`), see `java_options.py`.
+    `missing` is a noun phrase in the singular; `instead` begins with an imperative.
     """
 
     key: str
     values: RefusedValues
     missing: str
     instead: str
-    is_system_property: bool = False
 
     @property
     def reason(self) -> str:
@@ -77,30 +75,6 @@ def several(separator: str) -> RefusedValues:
     )
 
 
-_NO_TLS: Final = "TLS of the daemons"
-_TLS_INSTEAD: Final = (
-    "let a proxy end TLS in front of the daemon, or keep the traffic on a private network and remove the key"
-)
-
-
-def _tls(key: str, values: RefusedValues) -> UnsupportedSetting:
-    """Refuse values of a key of TlsSystemConfig.
-
-    Apache RocketMQ 5.3.3 reads these keys as system properties or from tls.config.file. Here they may stand
-    in the daemon's own file, too.
-    """
-    return UnsupportedSetting(key, values, _NO_TLS, _TLS_INSTEAD, is_system_property=True)
-
-
-# Settings that both daemons have.
-TLS: Final = (
-    _tls("tls.server.mode", other_than("disabled", "permissive")),
-    _tls("tls.server.need.client.auth", one_of("require")),
-    _tls("tls.server.authClient", TRUE),
-    _tls("tls.client.authServer", TRUE),
-    _tls("tls.enable", TRUE),
-    UnsupportedSetting("useTLS", TRUE, _NO_TLS, _TLS_INSTEAD),
-)
 METRICS: Final = (
     UnsupportedSetting(
         "metricsExporterType",

@@ -207,7 +207,7 @@ class PullHeaderDecoder(Generic[Stream]):
 
         Raises HeaderError, HeaderDecodeError.
         """
-        raw = command.raw_ext
+        raw = command.unread_raw_ext
         if raw is None:
             return self._decode_fields(command.ext_fields)
         if command.serialization is Serialization.BINARY:

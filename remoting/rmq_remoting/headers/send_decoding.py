@@ -75,7 +75,7 @@ class SendHeaderDecoder:
 
     def decode(self, command: RemotingCommand) -> SendMessageRequestHeader:
         """Decode the header of a send. Raises HeaderError, HeaderDecodeError."""
-        raw = command.raw_ext
+        raw = command.unread_raw_ext
         if raw is None or command.code in V1_CODES:
             return self._from_fields(command)
         if command.serialization is _BINARY:

@@ -50,6 +50,7 @@ func consume(arguments []string, stop <-chan struct{}) (fields, error) {
 		consumer.WithConsumeFromWhere(startPositions[*from]),
 		consumer.WithConsumerModel(model),
 		consumer.WithConsumerOrder(*orderly),
+		consumer.WithCredentials(options.keys),
 	)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
@@ -51,6 +52,7 @@ func finish(result fields, err error) {
 type common struct {
 	namesrv, topic, group, tag string
 	count                      int
+	keys                       primitive.Credentials
 }
 
 func newFlags(name string) (*flag.FlagSet, *common) {
@@ -61,6 +63,8 @@ func newFlags(name string) (*flag.FlagSet, *common) {
 	flags.StringVar(&options.group, "group", "interop-go", "producer or consumer group")
 	flags.StringVar(&options.tag, "tag", "", "tag, or tag expression of a consumer")
 	flags.IntVar(&options.count, "count", 1, "how many messages")
+	flags.StringVar(&options.keys.AccessKey, "access-key", "", "user that signs all requests")
+	flags.StringVar(&options.keys.SecretKey, "secret-key", "", "password of this user")
 	return flags, options
 }
 

@@ -81,6 +81,7 @@ func (s *sender) start(mode string, compressOver, queue int) error {
 		producer.WithNsResolver(primitive.NewPassthroughResolver(s.nameServers())),
 		producer.WithGroupName(s.group),
 		producer.WithRetry(2),
+		producer.WithCredentials(s.keys),
 		producer.WithCompressMsgBodyOverHowmuch(compressOver),
 	}
 	switch mode {

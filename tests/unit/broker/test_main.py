@@ -71,10 +71,10 @@ def test_bad_settings_exit_with_2_and_name_the_cause(run: _Run, arguments: list[
 def test_values_from_the_environment_are_refused_like_others(
     run: _Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("JAVA_OPT_EXT", "-Xmx4g -Dtls.server.mode=enforcing")
+    monkeypatch.setenv("JAVA_OPT_EXT", "-Xmx4g -Dtls.server.mode=enforced")
     code, out, err = run("--print-config")
     assert (code, out) == (2, "")
-    assert "JAVA_OPT_EXT: tls.server.mode=enforcing: TLS of the daemons is not supported" in err
+    assert "JAVA_OPT_EXT: tls.server.mode=enforced: must be one of disabled, permissive, enforcing" in err
 
     monkeypatch.setenv("JAVA_OPT_EXT", "-Xmx4g")
     monkeypatch.setenv("NAMESRV_ADDR", "nowhere")

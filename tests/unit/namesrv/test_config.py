@@ -47,8 +47,6 @@ def test_an_example_of_apaches_distribution_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("tls.server.mode", "enforcing"),
-        ("useTLS", "true"),
         ("enableControllerInNamesrv", "true"),
         ("metricsExporterType", "OTLP_GRPC"),
     ],

@@ -672,6 +672,7 @@ async def test_a_blocked_pool_delays_no_other_tier(pools: Callable[..., PoolTier
 
 async def test_requests_behind_many_in_a_pool_wait_for_them(pools: Callable[..., PoolTier]) -> None:
     gate, pool, clock = Gate(), pools("slow", threads=2, max_wait_ms=60_000), Clock()
+    clock.seconds = asyncio.get_running_loop().time()  # by which the connection notes arrivals
     dispatcher = Dispatcher(clock)
     dispatcher.register([12], gate, pool)
     dispatcher.register([10], echo, inline())

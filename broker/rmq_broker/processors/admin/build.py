@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...settings.version import SettingsVersion
 from ...topics.deletion import TopicDeletion
 from ...topics.unused import UnusedTopics
+from .acls import AclAdminProcessor
 from .broker import BrokerAdminProcessor
 from .cleaning import CleaningProcessor
 from .clients import ConnectionAdminProcessor
@@ -25,6 +26,7 @@ from .stats_data import StatsDataProcessor
 from .timers import TimerAdminProcessor
 from .topic_stats import TopicStatsProcessor
 from .topics import TopicAdminProcessor
+from .users import UserAdminProcessor
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Configuration
@@ -64,6 +66,8 @@ class GroupProcessors:
 class AdminProcessors:
     """All processors of admin requests."""
 
+    users: UserAdminProcessor
+    acls: AclAdminProcessor
     topics: TopicProcessors
     groups: GroupProcessors
     delays: DelayAdminProcessor
@@ -84,7 +88,12 @@ def build_admin_processors(
     settings = configuration.settings
     settings_version = SettingsVersion(now_ms)
     configuration.on_change(settings_version.changed)
+    access = services.access
     return AdminProcessors(
+        users=UserAdminProcessor(
+            access.users, access.acls, access.save, is_authenticated=settings.authentication_enabled
+        ),
+        acls=AclAdminProcessor(access.users, access.acls, access.save),
         topics=_topic_processors(settings, services, registrar),
         groups=_group_processors(settings, services, address, now_ms),
         delays=DelayAdminProcessor(services.delivery.delay_offsets),

@@ -10,16 +10,8 @@ from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, Se
 from rmq_remoting.daemon.settings import describe_settings
 
 _REFUSED = [
-    ("authenticationEnabled", "true"),
-    ("authorizationEnabled", "TRUE"),
     ("migrateAuthFromV1Enabled", "true"),
     ("aclEnable", "true"),
-    ("tls.server.mode", "enforcing"),
-    ("tls.server.need.client.auth", "require"),
-    ("tls.server.authClient", "true"),
-    ("tls.client.authServer", "true"),
-    ("tls.enable", "true"),
-    ("useTLS", "true"),
     ("brokerRole", "SYNC_MASTER"),
     ("brokerRole", "SLAVE"),
     ("enableControllerMode", "true"),
@@ -40,9 +32,6 @@ _REFUSED = [
 ]
 _ACCEPTED = [
     ("authenticationEnabled", "false"),
-    ("tls.server.mode", "permissive"),
-    ("tls.server.mode", "disabled"),
-    ("tls.server.need.client.auth", "optional"),
     ("brokerRole", "ASYNC_MASTER"),
     ("totalReplicas", "1"),
     ("inSyncReplicas", "1"),

@@ -44,7 +44,7 @@ class HouseSettings(PaintSettings):
     unsupported: ClassVar = (
         UnsupportedSetting("colour", one_of("BLACK"), "black paint", "use GREEN"),
         UnsupportedSetting("gardenName", one_of("Eden"), "paradise", "choose another name"),
-        UnsupportedSetting("gate", one_of("locked"), "a lock", "build a wall", is_system_property=True),
+        UnsupportedSetting("gate", one_of("locked"), "a lock", "build a wall"),
     )
 
     door: Port = setting(80, "door", "Number of the door.")

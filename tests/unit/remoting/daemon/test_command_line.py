@@ -10,7 +10,6 @@ import pytest
 
 from rmq_remoting.build_form import BUILD_FORM
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
-from rmq_remoting.daemon.configuration import SettingsError
 
 from .sample_settings import HouseSettings, known_keys
 
@@ -23,19 +22,6 @@ def test_shorthands_override_set_which_overrides_the_file(tmp_path: Path) -> Non
         options, HouseSettings, known_keys, {"--door": ("door", 5), "--name": ("houseName", None)}
     ).settings
     assert (settings.door, settings.layers, settings.steps, settings.name) == (5, 3, 4, "here")
-
-
-def test_a_java_option_in_the_environment_overrides_the_file_and_set_overrides_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "house.conf"
-    path.write_text("gate=open\n")
-    monkeypatch.setenv("JAVA_OPT", "-Dgate=locked")
-    parser = command_parser("small", "")
-    with pytest.raises(SettingsError, match=r"^environment variable JAVA_OPT: gate=locked: a lock is not "):
-        load_from(parser.parse_args(["-c", str(path)]), HouseSettings, known_keys)
-
-    load_from(parser.parse_args(["--set", "gate=open"]), HouseSettings, known_keys)
 
 
 def test_a_value_may_contain_an_equals_sign() -> None:

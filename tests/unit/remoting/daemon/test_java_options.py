@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_remoting.daemon.configuration import Override
-from rmq_remoting.daemon.java_options import unsupported_in_java_options
-from rmq_remoting.daemon.unsupported_settings import METRICS, TLS
+from rmq_remoting.daemon.java_options import system_properties
 
-_RULES = (*TLS, *METRICS)
+_MODE = "tls.server.mode"
 
 
-def _found(**environment: str) -> list[Override]:
-    return unsupported_in_java_options(_RULES, environment)
+def _found(**environment: str) -> list[tuple[str, str, str]]:
+    return list(system_properties(environment))
 
 
 @pytest.mark.parametrize(
@@ -21,7 +19,8 @@ def _found(**environment: str) -> list[Override]:
 def test_a_property_is_found_among_other_options(variable: str) -> None:
     text = "-Xmx4g -Dtls.server.mode=enforcing  -Duser.timezone=UTC"
     assert _found(**{variable: text}) == [
-        Override("tls.server.mode", "enforcing", f"environment variable {variable}")
+        (_MODE, "enforcing", variable),
+        ("user.timezone", "UTC", variable),
     ]
 
 
@@ -29,26 +28,14 @@ def test_a_property_is_found_among_other_options(variable: str) -> None:
     "text", ["-Dtls.enable=true", "'-Dtls.enable=true'", '-Dtls.enable="true"', "-Dtls.enable=true it's"]
 )
 def test_options_may_be_quoted(text: str) -> None:
-    assert [found.key for found in _found(JAVA_OPT=text)] == ["tls.enable"]
+    assert _found(JAVA_OPT=text)[0][0] == "tls.enable"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "-Dtls.server.mode=permissive -Dtls.enable=false",
-        "-Dtls.server.mode",
-        "-Xtls.server.mode=enforcing",
-        "tls.server.mode=enforcing",
-        "-DuseTLS=true -DmetricsExporterType=LOG",  # keys of files, which no JVM reads
-    ],
-)
+@pytest.mark.parametrize("text", ["", "-Xtls.server.mode=enforcing", "tls.server.mode=enforcing"])
 def test_other_options_are_ignored(text: str) -> None:
     assert _found(JAVA_OPT=text, HOME="-Dtls.enable=true") == []
 
 
-def test_the_last_value_of_a_property_counts() -> None:
-    on, off = "-Dtls.enable=true", "-Dtls.enable=false"
-    assert _found(JAVA_OPT=f"{on} {off}") == []
-    assert _found(JAVA_OPT_EXT=off, JAVA_OPT=on) == []
-    assert _found(JAVA_OPT_EXT=on, JAVA_OPT=off) != []
+def test_properties_follow_each_other_as_the_jvm_applies_them() -> None:
+    found = _found(JAVA_OPT_EXT="-Dtls.enable=false", JAVA_OPT="-Dtls.enable=true -Dtls.enable")
+    assert [value for _, value, _ in found] == ["true", "", "false"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_remoting.daemon.unsupported_settings import (
-    METRICS,
     NOT_EMPTY,
-    TLS,
     TRUE,
     RefusedValues,
     UnsupportedSetting,
@@ -40,8 +38,3 @@ def test_only_values_that_ask_for_the_feature_match(
 def test_the_reason_names_the_missing_feature_and_a_remedy() -> None:
     rule = UnsupportedSetting("gate", TRUE, "a gate", "build a wall")
     assert rule.reason == "a gate is not supported by this version; build a wall"
-
-
-def test_each_shared_key_has_one_rule() -> None:
-    keys = [rule.key for rule in (*TLS, *METRICS)]
-    assert len(keys) == len(set(keys))

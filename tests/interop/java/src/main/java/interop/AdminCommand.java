@@ -22,7 +22,7 @@ final class AdminCommand {
     private static final Map<String, Action> ACTIONS = actions();
 
     private final Arguments arguments;
-    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(TIMEOUT_MILLIS);
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(Keys.hook(), TIMEOUT_MILLIS);
 
     private AdminCommand(Arguments arguments) {
         this.arguments = arguments;

@@ -43,7 +43,7 @@ final class ConsumeCommand {
         expected = arguments.integer("count", Integer.MAX_VALUE);
         toRefuse = new AtomicInteger(arguments.integer("refuse-first", 0));
         slowMillis = arguments.number("slow-ms", 0);
-        consumer = new DefaultMQPushConsumer(arguments.text("group"));
+        consumer = new DefaultMQPushConsumer(arguments.text("group"), Keys.hook());
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         if (arguments.has("namespace")) {
             consumer.setNamespace(arguments.text("namespace"));

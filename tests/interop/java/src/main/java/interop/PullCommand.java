@@ -53,7 +53,7 @@ final class PullCommand {
     }
 
     private void lite() throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(arguments.text("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(arguments.text("group"), Keys.hook());
         consumer.setNamesrvAddr(arguments.text("namesrv"));
         consumer.setAutoCommit(false);
         consumer.setPullBatchSize(arguments.integer("max", consumer.getPullBatchSize()));

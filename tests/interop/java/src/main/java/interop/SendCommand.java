@@ -58,7 +58,7 @@ final class SendCommand {
     }
 
     private static DefaultMQProducer producer(Arguments arguments) {
-        DefaultMQProducer producer = new DefaultMQProducer(arguments.text("group", "interop-producer"));
+        DefaultMQProducer producer = new DefaultMQProducer(arguments.text("group", "interop-producer"), Keys.hook());
         producer.setNamesrvAddr(arguments.text("namesrv"));
         producer.setSendMsgTimeout(arguments.integer("timeout-ms", producer.getSendMsgTimeout()));
         int retries = arguments.integer("retries", producer.getRetryTimesWhenSendFailed());

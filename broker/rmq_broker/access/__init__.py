@@ -1,0 +1,1 @@
+"""Access control: users, and the check of each request's signature."""

@@ -1,0 +1,44 @@
+"""Addresses of peers, as transports report them."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from functools import lru_cache
+from typing import Final
+
+# A site gets a network of this size, and each of its hosts may use any address of it.
+_IPV6_SITE_BITS: Final = 64
+
+
+def peer_address(name: object) -> tuple[str, int]:
+    """Return host and port of a transport's `peername` or `sockname`; an empty host and 0 without one."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return str(name[0]), int(name[1])
+    return "", 0
+
+
+def address_text(address: tuple[str, int]) -> str:
+    """Return an address as host:port."""
+    host, port = address
+    return f"{host}:{port}"
+
+
+def descriptor_of(transport: asyncio.BaseTransport) -> int:
+    """Return the number of the socket's descriptor; -1 without a socket."""
+    bound = transport.get_extra_info("socket")
+    return -1 if bound is None else int(bound.fileno())
+
+
+@lru_cache(maxsize=4096)
+def host_key(host: str) -> str:
+    """Return the text under which connections of one host count: the IPv4 address or the IPv6 /64 network."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:  # a Unix socket, or a transport of a test
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False))

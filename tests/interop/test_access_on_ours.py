@@ -1,0 +1,174 @@
+"""Apache's clients and mqadmin with a broker of this project that has access control."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_client import Admin, ClientSettings, Credentials
+from tests.interop.checks import bodies_of, check_sends_and_consumes
+from tests.interop.clusters import Own
+from tests.interop.foreign import GoClient, JavaClient, MqAdmin
+from tests.support.own_servers import OwnBroker, own_cluster
+from tests.support.toolchain import JavaProgram
+
+_AUTH = "org.apache.rocketmq.auth"
+_ROOT = Credentials("root", "roots-secret")
+# The settings that Apache's documentation gives for its broker.
+_SETTINGS = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": "roots-secret"}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inners-secret"}),
+}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Own]:
+    with asyncio.Runner() as runner:
+        cluster = own_cluster(_SETTINGS)
+        namesrv, broker = runner.run(cluster.__aenter__())
+        try:
+            yield namesrv, broker
+            for server in (broker, namesrv):
+                runner.run(server.stop())
+                assert not server.logged_errors(), "\n".join(server.logged_errors())
+        finally:
+            runner.run(cluster.__aexit__(None, None, None))
+
+
+@pytest.fixture
+async def guarded_topic(guarded: Own, name: str) -> str:
+    async with Admin(guarded[0].address, settings=ClientSettings(credentials=_ROOT)) as admin:
+        await admin.create_topic(name, queues=4)
+    return name
+
+
+def _java_properties(keys: Credentials) -> dict[str, str]:
+    return {"interop.accessKey": keys.access_key, "interop.secretKey": keys.secret_key}
+
+
+def _mqadmin(program: JavaProgram, cluster: Own, folder: Path, keys: Credentials) -> MqAdmin:
+    """Apache's tool, with these access keys in the file where it looks for them."""
+    home = folder / f"mqadmin-{keys.secret_key}"
+    (home / "conf").mkdir(parents=True)
+    tools = home / "conf" / "tools.yml"
+    tools.write_text(f"accessKey: {keys.access_key}\nsecretKey: {keys.secret_key}\n")
+    return MqAdmin(program, cluster[0].address, home)
+
+
+def _go_options(keys: Credentials) -> list[str]:
+    return ["--access-key", keys.access_key, "--secret-key", keys.secret_key]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("header", ["JSON", "ROCKETMQ"])
+async def test_java(
+    java_program: JavaProgram, guarded: Own, guarded_topic: str, tmp_path: Path, header: str
+) -> None:
+    address, home = guarded[0].address, tmp_path / "java"
+    client = JavaClient(java_program, address, home, header=header, properties=_java_properties(_ROOT))
+    await check_sends_and_consumes(client, guarded_topic)
+    for wrong in ({}, _java_properties(Credentials("root", "wrong"))):
+        other = JavaClient(java_program, address, home, header=header, properties=wrong)
+        refused = await other.run("send", topic=guarded_topic, count=1)
+        assert refused.error is not None
+        assert "CODE: 16" in json.dumps(refused.error)
+
+
+@pytest.mark.go
+async def test_go(go_program: Path, guarded: Own, guarded_topic: str, tmp_path: Path) -> None:
+    address, home = guarded[0].address, tmp_path / "go"
+    await check_sends_and_consumes(
+        GoClient(go_program, address, home, options=_go_options(_ROOT)), guarded_topic
+    )
+    for options in ([], _go_options(Credentials("root", "wrong"))):
+        refused = await GoClient(go_program, address, home, options=options).run(
+            "send", topic=guarded_topic, count=1
+        )
+        assert refused.error is not None
+
+
+@pytest.mark.java
+async def test_mqadmin_administrates_users(java_program: JavaProgram, guarded: Own, tmp_path: Path) -> None:
+    admin = _mqadmin(java_program, guarded, tmp_path, _ROOT)
+    cluster = ["-c", "DefaultCluster"]
+    (await admin.run("createUser", *cluster, "-u", "anna", "-p", "annas-secret", "-t", "Normal")).check()
+    rows = {row[0]: row[1:] for row in (await admin.run("listUser", *cluster)).check().rows}
+    assert rows["anna"] == ["annas-secret", "Normal", "enable"]
+    assert rows["root"][1] == "Super"
+    (await admin.run("updateUser", *cluster, "-u", "anna", "-s", "disable")).check()
+    shown = (await admin.run("getUser", *cluster, "-u", "anna")).check()
+    assert ["anna", "annas-secret", "Normal", "disable"] in shown.rows
+    (await admin.run("deleteUser", *cluster, "-u", "anna")).check()
+    assert "anna" not in (await admin.run("listUser", *cluster)).check().text
+    other = _mqadmin(java_program, guarded, tmp_path, Credentials("root", "wrong"))
+    assert (await other.run("listUser", *cluster)).failed
+
+
+@pytest.mark.java
+@pytest.mark.go
+async def test_rules_made_by_mqadmin_count_for_every_client(
+    java_program: JavaProgram, go_program: Path, guarded: Own, guarded_topic: str, tmp_path: Path
+) -> None:
+    user = Credentials(f"u-{guarded_topic}", "users-secret")
+    admin = _mqadmin(java_program, guarded, tmp_path, _ROOT)
+    cluster, subject = ["-c", "DefaultCluster"], ["-s", f"User:{user.access_key}"]
+    named = ["-u", user.access_key, "-p", user.secret_key, "-t", "Normal"]
+    (await admin.run("createUser", *cluster, *named)).check()
+    java = JavaClient(java_program, guarded[0].address, tmp_path / "java", properties=_java_properties(user))
+    go = GoClient(go_program, guarded[0].address, tmp_path / "go", options=_go_options(user))
+    for client in (java, go):
+        refused = await client.run("send", topic=guarded_topic, count=1)
+        assert refused.error is not None
+    for resource, actions in ((f"Topic:{guarded_topic}", "Pub,Sub"), (f"Group:{guarded_topic}*", "Sub")):
+        rule = ["-r", resource, "-a", actions, "-d", "Allow"]
+        (await admin.run("createAcl", *cluster, *subject, *rule)).check()
+    for client in (java, go):
+        sent = await client.run("send", topic=guarded_topic, count=3, tag="A")
+        sent.check()
+    received = await java.run("consume", topic=guarded_topic, group=f"{guarded_topic}-j", count=6)
+    assert len(bodies_of(received.check())) == 6
+    received = await go.run("consume", topic=guarded_topic, group=f"{guarded_topic}-g", count=6)
+    assert len(bodies_of(received.check())) == 6
+    shown = (await admin.run("getAcl", *cluster, *subject)).check()
+    assert f"Topic:{guarded_topic}" in shown.text
+    assert f"Group:{guarded_topic}*" in shown.text
+    (
+        await admin.run(
+            "updateAcl", *cluster, *subject, "-r", f"Topic:{guarded_topic}", "-a", "Sub", "-d", "Allow"
+        )
+    ).check()
+    for client in (java, go):
+        refused = await client.run("send", topic=guarded_topic, count=1)
+        assert refused.error is not None
+    (await admin.run("deleteAcl", *cluster, *subject)).check()
+    assert f"Topic:{guarded_topic}" not in (await admin.run("listAcl", *cluster)).text
+
+
+@pytest.mark.java
+async def test_users_and_rules_are_copied_to_another_broker(
+    java_program: JavaProgram, guarded: Own, name: str, tmp_path: Path
+) -> None:
+    user, subject = f"u-{name}", f"User:u-{name}"
+    admin = _mqadmin(java_program, guarded, tmp_path, _ROOT)
+    source = guarded[1].address
+    (await admin.run("createUser", "-b", source, "-u", user, "-p", "users-secret", "-t", "Normal")).check()
+    rule = ["-r", "Topic:T", "-a", "Pub", "-d", "Deny", "-i", "10.0.0.0/8"]
+    (await admin.run("createAcl", "-b", source, "-s", subject, *rule)).check()
+    async with OwnBroker(guarded[0].address, broker_name="broker-b", settings=_SETTINGS) as target:
+        both = ["-f", source, "-t", target.address]
+        (await admin.run("copyUser", *both, "-u", user)).check()
+        (await admin.run("copyAcl", *both, "-s", subject)).check()
+        shown = (await admin.run("getUser", "-b", target.address, "-u", user)).check()
+        assert [user, "users-secret", "Normal", "enable"] in shown.rows
+        shown = (await admin.run("getAcl", "-b", target.address, "-s", subject)).check()
+        assert all(text in shown.text for text in ("Topic:T", "Pub", "10.0.0.0/8", "Deny"))
