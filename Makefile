@@ -55,8 +55,8 @@ test-long: install test-crash test-spark-kill ## everything long and rare: hours
 	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
 	$(BIN)/python -m tests.crash.soak
 
-test-crash: install ## kill, cut power, fill the disk: RMQ_CRASH_ROUNDS (50) rounds, then 20 s of soak
-	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} $(BIN)/pytest --long tests/crash
+test-crash: install ## kill, cut power, fill the disk, send hostile requests: RMQ_CRASH_ROUNDS (50) rounds
+	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} RMQ_FUZZ_SECONDS=$${RMQ_FUZZ_SECONDS:-60} $(BIN)/pytest --long tests/crash
 	RMQ_SOAK_SECONDS=20 $(BIN)/python -m tests.crash.soak
 
 test-spark-kill: install ## kill Spark's workers and driver, and the broker: RMQ_SPARK_KILLS (20) times each

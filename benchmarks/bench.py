@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from benchmarks.comparison import Figure, alternate, count_failed
-from benchmarks.load import LoadClient, LoadResult
+from benchmarks.load import CLIENT_JVM, LoadClient, LoadResult
 from tests.support import toolchain
 from tests.support.processes import Usage
 
 # The serializations of headers. JSON is the default of Apache's Java client.
 HEADERS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
+# The client trusts the self-signed certificate that either broker has by default.
+_TLS: Final = "-Dtls.enable=true"
 
 
 class Servers(Protocol):
@@ -52,15 +54,19 @@ class Bench:
         """Return the servers of one side, "ours" or "peer"."""
         return self.ours if side == "ours" else self.peer
 
-    def client(self, side: str) -> LoadClient:
+    def client(self, side: str, *, tls: bool = False) -> LoadClient:
         """Return the load program for one side. It keeps running, with its code compiled, until `close`."""
-        if side not in self._clients:
-            address = self.servers(side).namesrv_address
-            home = self.home / f"{side}-{self.header}"
-            self._clients[side] = LoadClient(
-                toolchain.bench_client(), address, home, header=self.header, keep_running=True
+        name = f"{side}-tls" if tls else side
+        if name not in self._clients:
+            self._clients[name] = LoadClient(
+                toolchain.bench_client(),
+                self.servers(side).namesrv_address,
+                self.home / f"{name}-{self.header}",
+                header=self.header,
+                jvm_options=(*CLIENT_JVM, _TLS) if tls else CLIENT_JVM,
+                keep_running=True,
             )
-        return self._clients[side]
+        return self._clients[name]
 
     def close(self) -> None:
         """End the load programs."""

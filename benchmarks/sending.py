@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.bench import Bench, Load
-from benchmarks.comparison import Figure, alternate
+from benchmarks.comparison import Figure, alternate, count_failed
 from benchmarks.load import WARM_UP_SECONDS
 from benchmarks.sdk import sdk_sends
 
@@ -133,6 +133,30 @@ async def sdk_trace(bench: Bench) -> Sequence[Figure]:
     return figures
 
 
+async def tls_sends(bench: Bench) -> Sequence[Figure]:
+    """Synchronous sends over TLS 1.3, 64 threads, 128 B, compared with the same in plain text, to our broker."""
+    figures = [
+        Figure(f"our broker: synchronous sends over TLS (peer: plain text), {bench.headers}", _RATE),
+        Figure(f"its CPU per send over TLS (peer: plain text), {bench.headers}", _MICROS),
+    ]
+
+    async def sends(name: str, *, tls: bool) -> Sequence[float]:
+        result = await bench.client("ours", tls=tls).sync(
+            TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS, server=bench.usage("ours")
+        )
+        count_failed(figures, name, result)
+        return result.messages_per_second, result.server_cpu_micros_per_message or 0.0
+
+    await alternate(
+        figures,
+        lambda: sends("ours", tls=True),
+        lambda: sends("peer", tls=False),
+        bench.rounds,
+        warm_up=True,
+    )
+    return figures
+
+
 # Loads whose rows do not depend on the serialization of the Java client's headers.
 ONCE: Final = frozenset({"sdk", "sdk-batching", "sdk-trace"})
 
@@ -144,6 +168,7 @@ LOADS: dict[str, Load] = {
     "batch": batch_32,
     "transactions": transactions,
     "drain": drain,
+    "tls": tls_sends,
     "sdk": sdk,
     "sdk-batching": sdk_batching,
     "sdk-trace": sdk_trace,

@@ -53,6 +53,7 @@ class ConnectionStatistics:
     closed: int = 0
     protocol_errors: int = 0
     idle_closed: int = 0
+    unread_closed: int = 0  # the peer did not read, and too many bytes waited for it and others
     bytes_read: int = 0
     bytes_written: int = 0
     reads_paused: int = 0

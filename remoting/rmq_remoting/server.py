@@ -19,6 +19,9 @@ from .repeated_event import RepeatedEvent
 
 log = logging.getLogger("rmq.remoting.server")
 
+# Bytes that peers do not read, on all connections of a listener together.
+_MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
+_UNSENT_CHECK_SECONDS: Final = 1.0
 # At most one line of a kind about connections that were refused per interval.
 _LOG_SECONDS: Final = 60.0
 
@@ -60,10 +63,14 @@ class RemotingServer:
         backlog: int = 1024,
         admission: Admission | None = None,
         tls: ServerTls | None = None,
+        max_unsent_bytes: int = _MAX_UNSENT_BYTES,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
     ) -> None:
-        """`admission` bounds the connections; without `tls` they are in plain text."""
+        """`admission` bounds the connections; without `tls` they are in plain text.
+
+        Above `max_unsent_bytes` on all connections together, those with the most unsent bytes are closed.
+        """
         self.dispatcher = dispatcher
         self.statistics = ConnectionStatistics()
         self.tls_statistics = TlsStatistics()
@@ -74,15 +81,18 @@ class RemotingServer:
         self._tls = tls if tls is not None and tls.mode is not TlsMode.DISABLED else None
         self._settings = settings or ConnectionSettings()
         self._idle_seconds = idle_seconds
+        self._max_unsent_bytes = max_unsent_bytes
         self._backlog = backlog
         self._on_open = on_open
         self._on_close = on_close
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._unsent_check: asyncio.TimerHandle | None = None
         self._stopped = False
         self._refused = RepeatedEvent(_LOG_SECONDS)
         self._failed_handshakes = RepeatedEvent(_LOG_SECONDS)
         self._plain_refused = RepeatedEvent(_LOG_SECONDS)
+        self._unread_closed = RepeatedEvent(_LOG_SECONDS)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (the assigned one if `port` is 0). Raises OSError."""
@@ -99,6 +109,7 @@ class RemotingServer:
             raise
         self._server = await loop.create_server(self._accept, sock=bound, backlog=self._backlog)
         self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)
+        self._unsent_check = loop.call_later(_UNSENT_CHECK_SECONDS, self._close_unread)
         return self.port
 
     @property
@@ -117,8 +128,9 @@ class RemotingServer:
         """Close all connections; abort those whose peers do not read the rest within `grace_seconds`."""
         self._stopped = True
         self.stop_accepting()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._unsent_check):
+            if timer is not None:
+                timer.cancel()
         for detector in list(self._detectors):
             detector.abort()
         for connection in list(self.connections):
@@ -228,7 +240,34 @@ class RemotingServer:
             self._detectors.discard(detector)
             self._admission.leave(detector.address)
 
-    # --- idle connections ---
+    # --- connections to end ---
+
+    def _close_unread(self) -> None:
+        """Close connections whose peers do not read, those with the most unsent bytes first."""
+        loop = asyncio.get_running_loop()
+        self._unsent_check = loop.call_later(_UNSENT_CHECK_SECONDS, self._close_unread)
+        unread = [connection for connection in self.connections if not connection.is_writable]
+        total = sum(connection.unsent_bytes for connection in unread)
+        if total <= self._max_unsent_bytes:
+            return
+        unread.sort(key=lambda connection: connection.unsent_bytes, reverse=True)
+        for connection in unread:
+            if total <= self._max_unsent_bytes:
+                break
+            size = connection.unsent_bytes
+            total -= size
+            self.statistics.unread_closed += 1
+            if count := self._unread_closed.occurred():
+                log.warning(
+                    "connection closed peer=%s unsent_bytes=%d closed=%d cause=peers do not read their "
+                    "responses, %d bytes wait for them in all, the limit is %d",
+                    connection.peer,
+                    size,
+                    count,
+                    total + size,
+                    self._max_unsent_bytes,
+                )
+            connection.abort()
 
     @property
     def _sweep_seconds(self) -> float:

@@ -1,12 +1,19 @@
-"""Hostile requests: every code in both serializations, with wrong fields, bodies and frames."""
+"""Hostile requests: every code in both serializations, with wrong fields, bodies and frames.
+
+`python -m tests.crash.request_fuzz PORT SEED SECONDS CODES` sends them to a daemon on this machine, from a
+process of its own, and prints the number of bursts. CODES are separated by commas.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import pkgutil
 import random
 import struct
+import sys
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
@@ -16,6 +23,7 @@ from rmq_remoting.codes import FLAG_ONEWAY
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.base import Header
+from tests.support.ports import LOOPBACK
 
 _NUMBERS: Final = (
     "0", "-1", "1", "16", "2147483647", "-2147483648", "2147483648", "9223372036854775807",
@@ -41,6 +49,8 @@ _MEMBERS: Final = (
 _DEEP: Final = 100_000
 _COLLIDING: Final = (1 << 61) - 1  # multiples of it have one hash in CPython
 _LARGE_BYTES: Final = 2 * 1024 * 1024
+_CONNECTIONS: Final = 4
+_READ_SECONDS: Final = 0.05
 
 
 @cache
@@ -162,3 +172,36 @@ class RequestFuzz:
         length = draw.choice((-1, 0, 3, 4, 100, 2**24, 2**31 - 1))
         header = draw.choice((0, 4, 50, 2**24 - 1, 1 << 24, 2 << 24, 0xFFFFFFFF))
         return struct.pack(">iI", length, header) + draw.randbytes(draw.choice((0, 10, 100)))
+
+
+async def _attack(port: int, fuzz: RequestFuzz, until_time: float) -> int:
+    """Send bursts, each over a new connection, of which some are left unread; return their number."""
+    bursts = 0
+    while time.monotonic() < until_time:
+        try:
+            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        except OSError:  # the daemon refuses connections for a moment, or has ended: the caller will see
+            await asyncio.sleep(_READ_SECONDS)
+            continue
+        writer.write(fuzz.burst())
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                await writer.drain()
+                while bursts % 3 and await reader.read(65_536):
+                    pass
+        except (TimeoutError, ConnectionError):
+            pass
+        writer.transport.abort()
+        bursts += 1
+    return bursts
+
+
+async def _attack_all(port: int, seed: int, seconds: float, codes: Sequence[int]) -> int:
+    end = time.monotonic() + seconds
+    fuzzes = [RequestFuzz(seed + number, codes) for number in range(_CONNECTIONS)]
+    return sum(await asyncio.gather(*(_attack(port, fuzz, end) for fuzz in fuzzes)))
+
+
+if __name__ == "__main__":
+    _port, _seed, _seconds, _codes = sys.argv[1:]
+    print(asyncio.run(_attack_all(int(_port), int(_seed), float(_seconds), [*map(int, _codes.split(","))])))

@@ -264,3 +264,25 @@ async def test_many_concurrent_connections() -> None:
     await until(lambda: not server.connections)
     assert server.statistics.opened == 200
     await server.stop()
+
+
+@pytest.mark.each_loop
+async def test_peers_that_do_not_read_hold_a_bounded_number_of_bytes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Beyond the bound the connections with the most unsent bytes are closed; others are served."""
+    settings = ConnectionSettings(write_high_bytes=64 * 1024, write_low_bytes=16 * 1024)
+    server = RemotingServer(dispatcher(), settings=settings, max_unsent_bytes=16 * MIB)
+    await server.start(LOOPBACK, 0)
+    async with AsyncExitStack() as stack:
+        deaf = [await stack.enter_async_context(raw_client(server.port)) for _ in range(3)]
+        for client, size in zip(deaf, (12, 14, 15), strict=True):
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send(RemotingCommand.request(10, body=bytes(size * MIB)))
+        honest = await stack.enter_async_context(raw_client(server.port))
+        await until(lambda: server.statistics.unread_closed == 2, 10)
+        assert (await honest.ask(request())).code == 0
+        assert sum(connection.unsent_bytes for connection in server.connections) <= 16 * MIB
+        await until(lambda: len(server.connections) == 2)
+        assert "peers do not read their responses" in caplog.text
+    await server.stop()

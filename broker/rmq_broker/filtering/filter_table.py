@@ -73,6 +73,7 @@ class ConsumerFilterTable:
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
         self._topics_of: dict[str, set[str]] = {}  # by group: a heartbeat costs only its own topics
         self._count = 0
+        self._search_above = _MOST_FILTERS  # number of filters at which those without subscribers are dropped
         self._listeners: list[Callable[[], None]] = []
 
     # --- looking up ---
@@ -243,9 +244,11 @@ class ConsumerFilterTable:
         self._count += known.group not in groups
         groups[known.group] = known
         self._topics_of.setdefault(known.group, set()).add(known.topic)
-        if self._count > _MOST_FILTERS:
+        if self._count > self._search_above:
             for dead in [each for each in self._all() if each.is_dead]:
                 self._drop(dead)
+            # With many filters in use, a search for each new one would take the loop's time.
+            self._search_above = max(_MOST_FILTERS, self._count + self._count // 4)
 
     def _drop(self, known: ConsumerFilter) -> bool:
         groups = self._table[known.topic]

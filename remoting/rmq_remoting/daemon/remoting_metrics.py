@@ -43,6 +43,11 @@ _CONNECTION_STATISTICS: Final = {
     "idle_closed": Field(
         "rmq_connections_idle_closed_total", "counter", "Connections closed because they were idle."
     ),
+    "unread_closed": Field(
+        "rmq_connections_unread_closed_total",
+        "counter",
+        "Connections closed because their peers did not read, and too many bytes waited for such peers.",
+    ),
     "reads_paused": Field(
         "rmq_connections_reads_paused_total",
         "counter",

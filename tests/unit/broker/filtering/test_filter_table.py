@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -147,6 +148,22 @@ def test_number_of_dead_filters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         table.unregister(f"CG{number}")
         assert len(table) <= 11
     assert not table.get("T", "alive").is_dead
+
+
+def test_many_filters_in_use_are_not_searched_for_each_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmq_broker.filtering.filter_table._MOST_FILTERS", 10)
+    table, searches = _Table(), 0
+    search = table._all
+
+    def counted() -> Iterator[ConsumerFilter]:
+        nonlocal searches
+        searches += 1
+        return search()
+
+    monkeypatch.setattr(table, "_all", counted)
+    for number in range(1000):
+        table.register(f"CG{number}", [_sql("a > 5", 1)])
+    assert (len(table), searches < 30) == (1000, True)
 
 
 # --- the file ---
