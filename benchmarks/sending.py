@@ -134,7 +134,7 @@ async def sdk_trace(bench: Bench) -> Sequence[Figure]:
 
 
 async def tls_sends(bench: Bench) -> Sequence[Figure]:
-    """Synchronous sends over TLS 1.3, 64 threads, 128 B, compared with the same in plain text, to our broker."""
+    """Our broker: synchronous sends over TLS, 64 threads, 128 B, compared with the same in plain text."""
     figures = [
         Figure(f"our broker: synchronous sends over TLS (peer: plain text), {bench.headers}", _RATE),
         Figure(f"its CPU per send over TLS (peer: plain text), {bench.headers}", _MICROS),

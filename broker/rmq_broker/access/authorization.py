@@ -41,7 +41,7 @@ class Authorization:
         self._acls = acls
         self._needs = needs
         self._whitelist = whitelist
-        # The reason of a refusal, empty for what is allowed. Emptied at each change of rules.
+        # The reason of a refusal, or an empty text for an allowed need. Emptied at each change of rules.
         self._decisions: BoundedCache[_Key, str] = BoundedCache(
             "access_decisions",
             max_entries=_MAX_DECISIONS,

@@ -71,7 +71,7 @@ class AccessKeys(Body):
 
 
 class PolicyEntryInfo(Body):
-    """One rule: what is allowed or denied on a resource, from which addresses (none: from all)."""
+    """One rule: actions that are allowed or denied on a resource. Without addresses it counts for all."""
 
     actions: list[str] = Field(default_factory=list)
     decision: str | None = None
