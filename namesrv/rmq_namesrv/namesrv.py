@@ -142,7 +142,7 @@ class Namesrv:
             lambda: settings.scan_not_active_broker_interval_ms / 1000,
             self._drop_silent,
         )
-        self._contexts.watch(self._supervisor)
+        self._contexts.watch(self._supervisor, "namesrv-tls-files")
         if settings.metrics_enabled:
             await self._start_metrics()
         log.info("name server listens address=%s:%d", settings.bind_address, self.port)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmq_broker.broker import Broker
+from rmq_broker.standalone import build_standalone
 from rmq_client import (
     Admin,
     ClientSettings,
@@ -24,6 +25,7 @@ from rmq_client import (
     TlsSettings,
 )
 from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.tasks import TaskSupervisor
 from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.namesrv import running_namesrv
@@ -242,3 +244,21 @@ async def test_keys_with_passwords(tmp_path: Path) -> None:
         with pytest.raises(StartError, match="keyPassword" if not password else "cannot be used"):
             await other.build()
         await other.stop()
+
+
+async def test_a_standalone_broker_has_the_same_tls_for_its_name_server(
+    tmp_path: Path, certificate: Certificate
+) -> None:
+    supervisor = TaskSupervisor(lambda name, error: None)
+    configuration = broker_configuration(tmp_path, **_keys(certificate))
+    standalone = await build_standalone(configuration, supervisor, namesrv_port=0)
+    try:
+        assert "route-held-by" not in await standalone.start()
+        settings = ClientSettings(tls=TlsSettings(ca_file=certificate.cert_file))
+        async with Admin(f"{LOOPBACK}:{standalone.namesrv.port}", settings=settings) as admin:
+            await admin.create_topic("T", queues=1)
+            assert "T" in await admin.topics()
+        assert {"tls-files", "namesrv-tls-files"} <= set(supervisor.names)
+    finally:
+        await standalone.stop()
+        await supervisor.stop()

@@ -58,7 +58,7 @@ class Listeners:
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Watch the files of TLS."""
-        self.contexts.watch(supervisor)
+        self.contexts.watch(supervisor, "tls-files")
 
     def stop_accepting(self) -> None:
         """Accept no more connections; those that are open go on."""

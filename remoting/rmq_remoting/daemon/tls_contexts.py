@@ -67,10 +67,10 @@ class ServerContexts:
         except TlsFilesError as error:
             raise StartError(str(error)) from error
 
-    def watch(self, supervisor: TaskSupervisor) -> None:
-        """Load the files again whenever they change."""
+    def watch(self, supervisor: TaskSupervisor, task_name: str) -> None:
+        """Load the files again whenever they change, in a task of this name."""
         if self._context is not None:
-            supervisor.every("tls-files", _CHECK_SECONDS, self.check)
+            supervisor.every(task_name, _CHECK_SECONDS, self.check)
 
     async def context(self) -> ssl.SSLContext:
         """Return the context of the next handshake. Raises TlsUnavailable."""
