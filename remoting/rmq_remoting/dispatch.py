@@ -223,6 +223,10 @@ class Dispatcher:
         for request in requests:
             if request.flag & FLAG_RESPONSE:
                 continue
+            row = self._table.get(request.code)
+            if row is not None and len(request.body) > row.max_body_bytes:
+                admitted.append(request)  # refused for its length, which costs less than the guard
+                continue
             try:
                 guard(connection, request)
             except ProtocolError as damage:

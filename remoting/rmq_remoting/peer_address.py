@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # A site gets a network of this size, and each of its hosts may use any address of it.
 _IPV6_SITE_BITS: Final = 64
@@ -30,15 +33,20 @@ def descriptor_of(transport: asyncio.BaseTransport) -> int:
     return -1 if bound is None else int(bound.fileno())
 
 
-@lru_cache(maxsize=4096)
-def host_key(host: str) -> str:
-    """Return the text under which connections of one host count: the IPv4 address or the IPv6 /64 network."""
+def address_of(host: str) -> Address | None:
+    """Return the IP address of a peer, IPv4 also where it is mapped to IPv6; None for other texts."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:  # a Unix socket, or a transport of a test
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False))
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+@lru_cache(maxsize=4096)
+def host_key(host: str) -> str:
+    """Return the text under which connections of one host count: the IPv4 address or the IPv6 /64 network."""
+    address = address_of(host)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False))
+    return host if address is None else str(address)

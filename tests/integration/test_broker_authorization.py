@@ -196,3 +196,37 @@ async def test_white_lists(tmp_path: Path) -> None:
 def test_authorization_needs_authentication(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="set authenticationEnabled=true, too"):
         broker_configuration(tmp_path, authorizationEnabled="true")
+
+
+async def test_other_spellings_of_a_field_do_not_pass_the_rules_by(tmp_path: Path) -> None:
+    """The rules are about the group in `consumerGroup`; so must be the commit."""
+    created = {"topic": "T", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1"}
+    created |= {"perm": "6", "topicFilterType": "SINGLE_TAG"}
+    place = {"topic": "T", "queueId": "0", "commitOffset": "0", "setZeroIfNotFound": "false"}
+    victim = {**place, "consumerGroup": "victim"}
+    async with _broker(tmp_path) as (_, client):
+        made = await ask_as(client, Code.UPDATE_AND_CREATE_TOPIC, created)
+        assert made.code == ResponseCode.SUCCESS
+        for name in ("victim", "mine"):
+            body = {"groupName": name}
+            made = await ask_as(client, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+            assert made.code == ResponseCode.SUCCESS
+        await _grant(
+            client,
+            {"resource": "Topic:T", "actions": ["Sub"]},
+            {"resource": "Group:mine", "actions": ["Sub"]},
+        )
+        for spelled in ({"consumer_group": "victim"}, {"consumerGroup": "mine", "consumer_group": "victim"}):
+            await ask_as(client, Code.UPDATE_CONSUMER_OFFSET, {**place, **spelled}, keys=_ANNA)
+        kept = await ask_as(client, Code.QUERY_CONSUMER_OFFSET, victim)
+        assert kept.code == ResponseCode.QUERY_NOT_FOUND
+        # The same commit of a user who may make it has an effect.
+        assert (await ask_as(client, Code.UPDATE_CONSUMER_OFFSET, victim)).code == ResponseCode.SUCCESS
+        moved = await ask_as(client, Code.QUERY_CONSUMER_OFFSET, victim)
+        assert moved.ext_fields["offset"] == "0"
+
+
+async def test_an_overlong_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async with _broker(tmp_path) as (_, client):
+        request = RemotingCommand.request(Code.HEART_BEAT, {}, bytes(2 * 1024 * 1024))
+        assert (await client.ask(request)).code == ResponseCode.INVALID_PARAMETER

@@ -14,11 +14,10 @@ import pytest
 import pytest_asyncio
 
 from rmq_client.admin import Admin
-from tests.interop.clusters import Apache, Cluster, Own
+from tests.interop.clusters import Apache, Cluster, Own, flawless_cluster
 from tests.interop.foreign import JavaClient, JavaShell
 from tests.support import toolchain
 from tests.support.apache import apache_cluster
-from tests.support.own_servers import own_cluster
 from tests.support.requirements import built_or_skip
 from tests.support.toolchain import JavaProgram, NodeProgram
 
@@ -81,16 +80,8 @@ def own() -> Iterator[Own]:
 
     They must shut down gracefully, and log no error.
     """
-    with asyncio.Runner() as runner:
-        cluster = own_cluster()
-        namesrv, broker = runner.run(cluster.__aenter__())
-        try:
-            yield namesrv, broker
-            for server in (broker, namesrv):
-                runner.run(server.stop())
-                assert not server.logged_errors(), "\n".join(server.logged_errors())
-        finally:
-            runner.run(cluster.__aexit__(None, None, None))
+    with flawless_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="package")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,9 @@ import pytest
 
 from rmq_client import Admin, ClientSettings, Credentials
 from tests.interop.checks import bodies_of, check_sends_and_consumes
-from tests.interop.clusters import Own
+from tests.interop.clusters import Own, flawless_cluster
 from tests.interop.foreign import GoClient, JavaClient, MqAdmin
-from tests.support.own_servers import OwnBroker, own_cluster
+from tests.support.own_servers import OwnBroker
 from tests.support.toolchain import JavaProgram
 
 _AUTH = "org.apache.rocketmq.auth"
@@ -33,16 +32,8 @@ _SETTINGS = {
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Own]:
-    with asyncio.Runner() as runner:
-        cluster = own_cluster(_SETTINGS)
-        namesrv, broker = runner.run(cluster.__aenter__())
-        try:
-            yield namesrv, broker
-            for server in (broker, namesrv):
-                runner.run(server.stop())
-                assert not server.logged_errors(), "\n".join(server.logged_errors())
-        finally:
-            runner.run(cluster.__aexit__(None, None, None))
+    with flawless_cluster(_SETTINGS) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -15,14 +15,13 @@ import pytest
 from rmq_client.admin import Admin
 from rmq_remoting.bodies.group import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from rmq_remoting.codes import RequestCode
-from tests.interop.clusters import Own
+from tests.interop.clusters import Own, flawless_cluster
 from tests.interop.proxy_clients import PythonClients, Refused, SimpleConsumer, python_clients
 from tests.support import toolchain
 from tests.support.apache_proxy import ApacheProxy
 from tests.support.broker_load import read_all
 from tests.support.broker_requests import request, succeeded
 from tests.support.outcome import Event
-from tests.support.own_servers import own_cluster
 from tests.support.raw_client import raw_client
 from tests.support.requirements import built_or_skip
 from tests.support.toolchain import JavaProgram
@@ -55,16 +54,8 @@ def proxy_program() -> JavaProgram:
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Own]:
     """Our name server and broker; they must stop gracefully and log no error."""
-    with asyncio.Runner() as runner:
-        cluster = own_cluster(BROKER_SETTINGS)
-        namesrv, broker = runner.run(cluster.__aenter__())
-        try:
-            yield namesrv, broker
-            for server in (broker, namesrv):
-                runner.run(server.stop())
-                assert not server.logged_errors(), "\n".join(server.logged_errors())
-        finally:
-            runner.run(cluster.__aexit__(None, None, None))
+    with flawless_cluster(BROKER_SETTINGS) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from rmq_client import Admin, ClientSettings, TlsSettings
 from tests.interop.checks import bodies_of, check_sends_and_consumes, expected_bodies
-from tests.interop.clusters import Own
+from tests.interop.clusters import Own, flawless_cluster
 from tests.interop.foreign import JavaClient, MqAdmin
 from tests.support.certificates import Certificate, make_certificate
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.toolchain import JavaProgram
 
 _TRUSTING = {"tls.enable": "true"}
@@ -53,18 +50,8 @@ def secured(certificate: Certificate, client_certificate: Certificate, folder: P
         f"tls.client.trustCertPath={certificate.cert_file}\n"
     )
     settings = {"tls.config.file": str(file), "tls.server.mode": "enforcing"}
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        try:
-            namesrv = runner.run(stack.enter_async_context(OwnNamesrv(settings=settings)))
-            broker = OwnBroker(namesrv.address, settings=settings)
-            runner.run(stack.enter_async_context(broker))
-            yield namesrv, broker
-            for server in (broker, namesrv):
-                runner.run(server.stop())
-                assert not server.logged_errors(), "\n".join(server.logged_errors())
-        finally:
-            runner.run(stack.aclose())
+    with flawless_cluster(settings, settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -184,8 +184,11 @@ class OwnBroker(_OwnServer):
 
 @asynccontextmanager
 async def own_cluster(
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None, namesrv_settings: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[OwnNamesrv, OwnBroker]]:
     """A name server and one broker; `settings` are the broker's."""
-    async with OwnNamesrv() as namesrv, OwnBroker(namesrv.address, settings=settings) as broker:
+    async with (
+        OwnNamesrv(settings=namesrv_settings) as namesrv,
+        OwnBroker(namesrv.address, settings=settings) as broker,
+    ):
         yield namesrv, broker

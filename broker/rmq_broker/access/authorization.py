@@ -6,17 +6,17 @@ AclAuthorizationHandler.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import BodyError, CommandError, HeaderError, shown
+from rmq_remoting.peer_address import address_of
 from rmq_remoting.repeated_event import RepeatedEvent
 
 from .acls import AclTable
-from .policies import Address, Decision
+from .policies import Decision
 from .requests import Need, RequestNeeds
 from .users import User
 
@@ -76,7 +76,7 @@ class Authorization:
 
     def _decide(self, name: str, need: Need, host: str) -> str:
         acl = self._acls.get(name)
-        decision = None if acl is None else acl.decide(need.resource, need.actions, _address(host))
+        decision = None if acl is None else acl.decide(need.resource, need.actions, address_of(host))
         if decision is Decision.ALLOW:
             return ""
         detail = "no matched policies." if decision is None else "the decision is deny."
@@ -100,12 +100,3 @@ class Authorization:
 
 def _size_of(key: _Key, value: str) -> int:
     return ENTRY_OVERHEAD_BYTES + len(key[0]) + len(key[1].resource.name) + len(value)
-
-
-def _address(host: str) -> Address | None:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address

@@ -17,22 +17,23 @@ import enum
 import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
-from rmq_remoting.bodies.access_control import AclInfo, PolicyEntryInfo, PolicyInfo
+from rmq_remoting.bodies.access_control import AclInfo, PolicyEntryInfo, PolicyInfo, member_named
 from rmq_remoting.errors import shown
+from rmq_remoting.peer_address import Address, Network
+
+from .refusal import AccessChangeRefused
 
 _ANY: Final = "*"
 _USER: Final = "User"
 # More rules than this would be slow to compare.
 MAX_ENTRIES: Final = 1000
 
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _EnumT = TypeVar("_EnumT", bound=enum.StrEnum)
 
 
-class PolicyProblem(ValueError):
+class PolicyProblem(AccessChangeRefused):
     """A policy that is refused; the message names the rule and the allowed values."""
 
 
@@ -280,11 +281,11 @@ def _network(text: str) -> Network:
 
 def _by_name(kind: type[_EnumT], name: str | None, meaning: str) -> _EnumT:
     """Return the member of a name, in any case of letters. Raises PolicyProblem."""
-    for member in kind:
-        if member.value.lower() == (name or "").strip().lower():
-            return member
-    allowed = ", ".join(member.value for member in kind)
-    raise PolicyProblem(f"{meaning} {shown(name or '')}: must be one of {allowed}")
+    member = member_named(kind, name or "")
+    if member is None:
+        allowed = ", ".join(each.value for each in kind)
+        raise PolicyProblem(f"{meaning} {shown(name or '')}: must be one of {allowed}")
+    return member
 
 
 def _rank(rule: Rule) -> tuple[bool, int, int, bool]:

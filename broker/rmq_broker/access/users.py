@@ -16,14 +16,16 @@ from pydantic import Field
 from rmq_remoting.bodies.access_control import UserInfo, UserStatus, UserType
 from rmq_remoting.bodies.base import Body
 
+from .refusal import AccessChangeRefused
+
 log = logging.getLogger("rmq.broker.audit")
 
 MAX_USERS: Final = 10_000
 _MAX_CHARACTERS: Final = 255
 
 
-class UserProblem(ValueError):
-    """A change of users that is refused; the message never contains a password."""
+class UserProblem(AccessChangeRefused):
+    """A change of users that is refused."""
 
 
 @dataclass(frozen=True, slots=True)

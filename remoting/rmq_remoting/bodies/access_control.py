@@ -5,6 +5,7 @@ Source: Apache RocketMQ 5.3.3, UserInfo, UserConverter, AclInfo, AclConverter.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeVar
 
 from pydantic import Field
@@ -12,7 +13,7 @@ from pydantic import Field
 from ..errors import BodyError
 from .base import Body, WireEnum
 
-_EnumT = TypeVar("_EnumT", bound=WireEnum)
+_EnumT = TypeVar("_EnumT", bound=StrEnum)
 
 
 class UserType(WireEnum):
@@ -93,12 +94,18 @@ class AclInfo(Body):
     subject: str | None = None
 
 
+def member_named(kind: type[_EnumT], text: str) -> _EnumT | None:
+    """Return the member with this value, in any case of letters; None if there is none."""
+    wanted = text.strip().lower()
+    return next((member for member in kind if member.value.lower() == wanted), None)
+
+
 def _member(kind: type[_EnumT], name: str, text: str | None) -> _EnumT | None:
-    """Return the member with this value, in any case of letters. Apache takes unknown ones for absent."""
+    """Return the member; None if it is absent. Apache takes unknown ones for absent, too."""
     if not text:
         return None
-    for member in kind:
-        if member.value.lower() == text.strip().lower():
-            return member
-    allowed = ", ".join(member.value for member in kind)
-    raise BodyError(f"{name}={text!r:.100}: must be one of {allowed}")
+    member = member_named(kind, text)
+    if member is None:
+        allowed = ", ".join(each.value for each in kind)
+        raise BodyError(f"{name}={text!r:.100}: must be one of {allowed}")
+    return member

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ..codes import ResponseCode
 from ..errors import CommandError, shown
+from ..peer_address import Network, address_of
 from ..repeated_event import RepeatedEvent
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from ..connection import Connection
 
 log = logging.getLogger("rmq.audit")
-
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LOG_SECONDS: Final = 1.0
 
@@ -60,9 +59,5 @@ class AdminAllowlist:
         )
 
     def _lists(self, host: str) -> bool:
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return False
-        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        return any((mapped or address) in network for network in self._networks)
+        address = address_of(host)
+        return address is not None and any(address in network for network in self._networks)

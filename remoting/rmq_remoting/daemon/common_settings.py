@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 
 from ..admission import ConnectionLimits
-from .admin_allowlist import Network, networks_of
+from ..peer_address import Network
+from .admin_allowlist import networks_of
 from .settings import (
     ByteCount,
     Count,

@@ -133,8 +133,8 @@ class RemotingCollector:
             sum(dispatcher.unsupported_requests for dispatcher in self._dispatchers),
         )
         yield counter(
-            "rmq_authentication_refused_total",
-            "Requests refused because no known user had signed them.",
+            "rmq_access_refused_total",
+            "Requests refused by access control: by signature, rights, or address.",
             sum(dispatcher.guard_refusals for dispatcher in self._dispatchers),
         )
 

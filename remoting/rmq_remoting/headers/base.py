@@ -35,7 +35,8 @@ class Header(BaseModel):
         Raises HeaderError, with header and field, for a missing field or an invalid value.
         """
         try:
-            return cls.model_validate(ext_fields)
+            # By wire names alone: a check of access looks at these, and another spelling would pass it by.
+            return cls.model_validate(ext_fields, by_alias=True, by_name=False)
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, item['loc']))}: {item['msg']}"

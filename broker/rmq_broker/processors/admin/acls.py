@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rmq_remoting.answers import Result
 from rmq_remoting.bodies.access_control import AclInfo
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.access_control import (
     CreateAclRequestHeader,
     DeleteAclRequestHeader,
@@ -37,31 +36,22 @@ class AclAdminProcessor:
         """3006 and 3007: add rules; each replaces an older one for the same resource."""
         header = CreateAclRequestHeader.decode(request.ext_fields)
         info = AclInfo.decode_request(request.body)
-        try:
-            # As in Apache's broker, the subject of the body counts before that of the header.
-            self._acls.add(self._known_user(info.subject or header.subject), info)
-        except PolicyProblem as error:
-            raise _refusal(error) from error
+        # As in Apache's broker, the subject of the body counts before that of the header.
+        self._acls.add(self._known_user(info.subject or header.subject), info)
         return self._persisted(request)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> Result:
         """3008: delete the rule for a resource, or all rules of a user."""
         header = DeleteAclRequestHeader.decode(request.ext_fields)
-        try:
-            resource = Resource.parse(header.resource) if header.resource else None
-            user = self._known_user(header.subject)
-            self._acls.delete(user, policy_type_of(header.policy_type), resource)
-        except PolicyProblem as error:
-            raise _refusal(error) from error
+        resource = Resource.parse(header.resource) if header.resource else None
+        user = self._known_user(header.subject)
+        self._acls.delete(user, policy_type_of(header.policy_type), resource)
         return self._persisted(request)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """3009: the rules of one user; no body if there are none."""
         header = GetAclRequestHeader.decode(request.ext_fields)
-        try:
-            acl = self._acls.get(self._known_user(header.subject))
-        except PolicyProblem as error:
-            raise _refusal(error) from error
+        acl = self._acls.get(self._known_user(header.subject))
         return request.response(ResponseCode.SUCCESS, body=b"" if acl is None else acl.info().encode())
 
     def list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -80,8 +70,3 @@ class AclAdminProcessor:
 
     def _persisted(self, request: RemotingCommand) -> Result:
         return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._save)
-
-
-def _refusal(error: PolicyProblem) -> CommandError:
-    """Return the answer of Apache's broker to a refused change of rules."""
-    return CommandError(ResponseCode.NO_PERMISSION, str(error))

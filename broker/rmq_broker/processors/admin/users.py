@@ -22,7 +22,7 @@ from rmq_remoting.headers.access_control import (
 from rmq_remoting.signing import ACCESS_KEY
 
 from ...access.acls import AclTable
-from ...access.users import UserProblem, UserTable
+from ...access.users import UserTable
 from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ class UserAdminProcessor:
         header = CreateUserRequestHeader.decode(request.ext_fields)
         user = _user(request, header.username)
         self._check_may_touch(request, user.type is UserType.SUPER)
-        try:
-            self._users.create(user)
-        except UserProblem as error:
-            raise _refusal(error) from error
+        self._users.create(user)
         return self._persisted(request)
 
     def update(self, connection: Connection, request: RemotingCommand) -> Result:
@@ -56,21 +53,15 @@ class UserAdminProcessor:
         header = UpdateUserRequestHeader.decode(request.ext_fields)
         user = _user(request, header.username)
         self._check_may_touch(request, user.type is UserType.SUPER or self._is_super(user.username))
-        try:
-            self._users.update(user)
-        except UserProblem as error:
-            raise _refusal(error) from error
+        self._users.update(user)
         return self._persisted(request)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> Result:
         """3003: delete a user and the user's rules; one that does not exist is no error."""
         name = _name(DeleteUserRequestHeader.decode(request.ext_fields).username)
         self._check_may_touch(request, self._is_super(name))
-        try:
-            if self._users.delete(name):
-                self._acls.user_deleted(name)
-        except UserProblem as error:
-            raise _refusal(error) from error
+        if self._users.delete(name):
+            self._acls.user_deleted(name)
         return self._persisted(request)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -115,8 +106,3 @@ def _name(name: str | None) -> str:
     if not name or not name.strip():
         raise CommandError(ResponseCode.INVALID_PARAMETER, "The username is blank")
     return name
-
-
-def _refusal(error: UserProblem) -> CommandError:
-    """Return the answer of Apache's broker to a refused change of users."""
-    return CommandError(ResponseCode.NO_PERMISSION, str(error))

@@ -59,3 +59,11 @@ def test_huge_values_are_truncated_in_errors() -> None:
     with pytest.raises(HeaderError) as caught:
         SampleHeader.decode({"consumerGroup": "g", "queueId": "\x00" * 5_000_000, "isLast": "y" * 5_000_000})
     assert len(str(caught.value)) < 1000
+
+
+def test_fields_are_known_by_their_wire_names_alone() -> None:
+    """A check of access looks at wire names: another spelling must not reach a processor."""
+    with pytest.raises(HeaderError, match="consumerGroup"):
+        SampleHeader.decode({"queueId": "0", "consumer_group": "G"})
+    header = SampleHeader.decode({"queueId": "0", "consumerGroup": "G", "consumer_group": "H"})
+    assert header.consumer_group == "G"
