@@ -123,6 +123,7 @@ class EntryFiles:
             try:
                 while (part := self._unwritten_part()) is not None:
                     resources.to_flush[self] = None
+                    self._write_before_entries()
                     self._write(*part)
             except BaseException:
                 self._note_unwritten()
@@ -238,6 +239,9 @@ class EntryFiles:
             folder.rmdir()
 
     # --- for the kinds of queues ---
+
+    def _write_before_entries(self) -> None:
+        """Write what the unwritten entries refer to. Raises OSError; blocks."""
 
     def _loaded(self, first: bytes) -> None:
         """The files have been loaded; `first`: the first entry, if it has been read."""
