@@ -8,10 +8,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.atomic_file import make_folder
+from rmq_remoting.daemon.config_file import ConfigFileError
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import OnDeath
 
-from .persistence.config_file import ConfigFileError
 from .settings.registration import BrokerRole
 from .statistics.broker_statistics import SAMPLE_SECONDS
 from .store.api import StoreError

@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .access.service import AccessService
+from rmq_remoting.daemon.access.service import AccessService, DaemonTexts
+
+from .access.requests import RequestNeeds
 from .clients.service import ClientService
 from .delivery.service import DeliveryService
 from .filtering.service import FilterService
@@ -148,7 +150,7 @@ def build_services(
         clocks,
     )
     return Services(
-        AccessService(settings),
+        _access(settings),
         topics,
         groups,
         clients,
@@ -161,4 +163,14 @@ def build_services(
         pops,
         timers,
         transactions,
+    )
+
+
+def _access(settings: BrokerSettings) -> AccessService:
+    return AccessService(
+        settings,
+        settings,
+        RequestNeeds(settings.broker_cluster_name),
+        settings.config_dir,
+        DaemonTexts("broker", clients_may="send and consume"),
     )

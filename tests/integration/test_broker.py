@@ -291,7 +291,7 @@ async def test_a_failed_write_of_a_file_does_not_prevent_the_store_from_closing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rmq_broker.persistence.config_file.replace_file", refuse)
+        patch.setattr("rmq_remoting.daemon.config_file.replace_file", refuse)
         broker.offsets.commit("CG", "T", 0, 1)
         broker.groups.find("CG")
         with pytest.raises(OSError, match="No space left"):

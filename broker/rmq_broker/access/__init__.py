@@ -1,1 +1,1 @@
-"""Access control: users, and the check of each request's signature."""
+"""Access control of the broker: what each of its requests needs."""

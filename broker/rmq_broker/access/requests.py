@@ -9,7 +9,7 @@ consumer groups, batch acknowledgements and more. Differences are listed in docs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_remoting.bodies.assignment import QueryAssignmentRequestBody, SetMessageRequestModeRequestBody
 from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList
@@ -18,14 +18,13 @@ from rmq_remoting.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBod
 from rmq_remoting.bodies.pop import BatchAckMessageRequestBody
 from rmq_remoting.bodies.topic import CreateTopicListRequestBody
 from rmq_remoting.codes import RequestCode as Code
+from rmq_remoting.daemon.access.needs import Actions, Need, with_short_codes
+from rmq_remoting.daemon.access.policies import Action, cluster, group, topic
 
 from ..topics.names import RETRY_PREFIX
-from .policies import Action, Resource, cluster, group, topic
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
-
-Actions = tuple[Action, ...]
 
 _PUB: Final[Actions] = (Action.PUB,)
 _SUB: Final[Actions] = (Action.SUB,)
@@ -38,16 +37,6 @@ _MOVE: Final[Actions] = (Action.SUB, Action.UPDATE)
 
 # Separators of group and topic in the names of POP's retry topics.
 _POP_SEPARATORS: Final = ("+", "_")
-_SHORT_CODE_MASK: Final = 0xFFFF
-
-_T = TypeVar("_T")
-
-
-class Need(NamedTuple):
-    """A resource of a request, and the actions of which one must be allowed."""
-
-    resource: Resource
-    actions: Actions
 
 
 class Fields(NamedTuple):
@@ -171,8 +160,8 @@ class RequestNeeds:
             Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
             Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _groups,
         }
-        self._special = _with_short_codes(special)
-        self._by_fields = _with_short_codes(_BY_FIELDS)
+        self._special = with_short_codes(special)
+        self._by_fields = with_short_codes(_BY_FIELDS)
 
     def of(self, request: RemotingCommand) -> list[Need]:
         """Return all needs of a request; none for one that every known user may make.
@@ -209,15 +198,6 @@ class RequestNeeds:
         """Clients before 5.x do not name the topic: their users need rights on the whole cluster."""
         name = request.ext_fields.get("topic", "")
         yield Need(topic(name) if name else self._cluster, _PUB)
-
-
-def with_short_code(code: int) -> set[int]:
-    """Return a code, and what a binary header has of it: its lower 16 bits."""
-    return {code, code & _SHORT_CODE_MASK}
-
-
-def _with_short_codes(table: Mapping[int, _T]) -> dict[int, _T]:
-    return {known: value for code, value in table.items() for known in with_short_code(code)}
 
 
 def _of_fields(request: RemotingCommand, wanted: Fields) -> Iterator[Need]:

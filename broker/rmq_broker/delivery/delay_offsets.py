@@ -14,8 +14,9 @@ from rmq_remoting.bodies.offsets import DelayOffsetSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
 
 if TYPE_CHECKING:
+    from rmq_remoting.daemon.config_file import ConfigFile
+
     from ..clock import ClockMs
-    from ..persistence.config_file import ConfigFile
     from ..store.api import MessageStore, StoreSettings
 
 # The pause between two checks of how far the log is flushed.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..persistence.config_file import ConfigFile
+from rmq_remoting.daemon.config_file import ConfigFile
+
 from .delay_offsets import LOOK_SECONDS, DelayOffsetKeeper, DelayOffsets
 from .delayed_messages import DelayedMessages
 from .message_writer import MessageWriter

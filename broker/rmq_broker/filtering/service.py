@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..persistence.config_file import ConfigFile
+from rmq_remoting.daemon.config_file import ConfigFile
+
 from .bit_maps import BitMaps
 from .expressions import Expressions
 from .filter_table import SWEEP_FILTERS_SECONDS, ConsumerFilterTable

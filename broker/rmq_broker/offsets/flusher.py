@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..persistence.config_file import ConfigFile
+from rmq_remoting.daemon.config_file import ConfigFile
+
 from ..settings.topics import TopicSettings
 from .table import ConsumerOffsetTable
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.config_file import ConfigFile
+
 from ..clients.first_subscriptions import FirstSubscriptions
-from ..persistence.config_file import ConfigFile
 from .broadcast import SCAN_SECONDS, BroadcastOffsets
 from .flusher import OffsetFlusher
 from .table import ConsumerOffsetTable

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.daemon.tasks import OnDeath
 
 from ..clock import Clocks
 from ..delivery.waiting_requests import TICK_SECONDS
-from ..persistence.config_file import ConfigFile
 from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import revive_topic
 from .acknowledging import Acknowledging

@@ -16,6 +16,7 @@ from rmq_remoting.bodies.assignment import (
 from rmq_remoting.bodies.heartbeat import MessageModel
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted, deferred_answer
 from rmq_remoting.errors import CommandError
 
 from ..groups.lookup import CREATE_GROUP_FIRST, existing_group
@@ -23,7 +24,6 @@ from ..groups.names import group_name_problem
 from ..pop.assignment import STRATEGIES, shared_for_pop
 from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.names import RETRY_PREFIX, topic_name_problem
-from .deferred_answers import Persist, answer_when_persisted, deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

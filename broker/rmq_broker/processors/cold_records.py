@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq_remoting.answers import Answer, Result
+from rmq_remoting.daemon.deferred_answers import deferred_answer
 
 from ..delivery.cold_reads import ClientGone
-from .deferred_answers import deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

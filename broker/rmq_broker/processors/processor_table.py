@@ -12,7 +12,8 @@ from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES
 from rmq_remoting.tiers import Tier
 
 if TYPE_CHECKING:
-    from ..access.guard import AccessGuard
+    from rmq_remoting.daemon.access.guard import AccessGuard
+
     from ..network.tiers import Tiers
     from .build import Processors
 

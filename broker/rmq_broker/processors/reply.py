@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import deferred_answer
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.reply import ReplyMessageRequestHeader
 from rmq_remoting.headers.send import SendMessageRequestHeader
@@ -30,7 +31,6 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from ..delivery.inner_message import InnerMessage
 from ..store.api import MessageRejected, StoreUnavailable
 from .born_host import born_host_of
-from .deferred_answers import deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.bounded_cache import BoundedCache

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq_remoting.daemon.deferred_answers import answer_after
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 
@@ -21,7 +22,6 @@ from ..sending.routes import SendRoutes
 from ..sending.storing import SendStorage
 from ..store.api import LogBusy, MessageRejected, StoreUnavailable
 from .born_host import BORN_HOST, born_host_of
-from .deferred_answers import answer_after
 from .flushed_answers import answer_when_flushed
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from rmq_remoting.daemon.access.settings import AccessSettings
 from rmq_remoting.daemon.common_settings import DaemonSettings, MetricsSettings, ServerSettings
 from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import JavaInt, JavaString, Port, setting
 from rmq_remoting.daemon.tls_settings import TlsSettings
 
 from ..store.api import PullSettings, QuerySettings, StoreSettings
-from .access import AccessSettings
 from .filters import FilterSettings
 from .pop import PopSettings
 from .registration import IdentitySettings, RegistrationSettings

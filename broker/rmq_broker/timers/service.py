@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
 
 from ..delivery.inner_message import read_message
 from ..delivery.timer_entry import TIMER_QUEUE_ID
-from ..persistence.config_file import ConfigFile
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .scans import slots_in_use
 from .timed_messages import TimedMessages

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..persistence.config_file import ConfigFile
+from rmq_remoting.daemon.config_file import ConfigFile
+
 from .table import TopicsChanged, TopicTable
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.integers import Int64
 
 if TYPE_CHECKING:
+    from rmq_remoting.daemon.config_file import ConfigFile
+
     from ..clock import ClockMs
-    from ..persistence.config_file import ConfigFile
     from ..settings.transactions import TransactionSettings
     from .half_messages import HalfMessages
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.config_file import ConfigFile
+
 from ..clock import Clocks
-from ..persistence.config_file import ConfigFile
 from .check_requests import CheckRequests
 from .checks import Checks
 from .ending import Ending

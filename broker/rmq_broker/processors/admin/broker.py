@@ -12,9 +12,8 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon import properties
 from rmq_remoting.daemon.configuration import Change, Configuration, ProblemKind, SettingsError
+from rmq_remoting.daemon.deferred_answers import answer_when_persisted
 from rmq_remoting.errors import CommandError
-
-from ..deferred_answers import answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

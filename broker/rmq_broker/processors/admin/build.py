@@ -6,10 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.access.acl_processor import AclAdminProcessor
+from rmq_remoting.daemon.access.user_processor import UserAdminProcessor
+
 from ...settings.version import SettingsVersion
 from ...topics.deletion import TopicDeletion
 from ...topics.unused import UnusedTopics
-from .acls import AclAdminProcessor
 from .broker import BrokerAdminProcessor
 from .cleaning import CleaningProcessor
 from .clients import ConnectionAdminProcessor
@@ -26,7 +28,6 @@ from .stats_data import StatsDataProcessor
 from .timers import TimerAdminProcessor
 from .topic_stats import TopicStatsProcessor
 from .topics import TopicAdminProcessor
-from .users import UserAdminProcessor
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Configuration

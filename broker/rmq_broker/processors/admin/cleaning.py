@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted
 from rmq_remoting.errors import CommandError
-
-from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

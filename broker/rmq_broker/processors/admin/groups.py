@@ -9,6 +9,7 @@ from rmq_remoting.answers import Result
 from rmq_remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import (
     DeleteSubscriptionGroupRequestHeader,
@@ -20,7 +21,6 @@ from ...groups.lookup import unknown_group
 from ...groups.names import group_name_problem
 from ...topics.attributes import AttributeProblem
 from ...topics.permissions import READ
-from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

@@ -14,11 +14,11 @@ from rmq_remoting.bodies.message_queue import MessageQueueForC
 from rmq_remoting.bodies.offsets import ResetOffsetBody, ResetOffsetBodyForC
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted, deferred_answer
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 
 from ...groups.lookup import unknown_group
-from ..deferred_answers import Persist, answer_when_persisted, deferred_answer
 from .relays import FIRST_VERSION_WITH_RESET, check_version
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from rmq_remoting.answers import Result
 from rmq_remoting.bodies.offsets import QueryCorrectionOffsetBody
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.offsets import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
 from rmq_remoting.integers import INT64_MAX
 
 from ...offsets.table import NO_OFFSET
 from ...topics.lookup import existing_topic
-from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

@@ -14,6 +14,7 @@ from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.offsets import GetConsumerStatusBody
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import deferred_answer
 from rmq_remoting.errors import BodyError, CommandError, RequestError, RequestTimeout
 from rmq_remoting.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -22,8 +23,6 @@ from rmq_remoting.headers.client import (
 from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
 from rmq_remoting.message_errors import MessageIdError
 from rmq_remoting.message_ids import parse_offset_message_id
-
-from ..deferred_answers import deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

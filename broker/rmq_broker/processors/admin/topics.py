@@ -13,6 +13,7 @@ from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapp
 from rmq_remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.topic import (
     CreateTopicRequestHeader,
@@ -25,7 +26,6 @@ from ...topics.attributes import MESSAGE_TYPE, AttributeProblem, parse_attribute
 from ...topics.lookup import existing_topic
 from ...topics.names import topic_name_problem
 from ...topics.permissions import is_valid
-from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.access.policies import Action, cluster, group, topic
-from rmq_broker.access.requests import Need, RequestNeeds
+from rmq_broker.access.requests import RequestNeeds
 from rmq_broker.build import build_dispatcher
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.access.needs import Need
+from rmq_remoting.daemon.access.policies import Action, cluster, group, topic
 from tests.support.brokers import broker_configuration
 
 _NEEDS = RequestNeeds("C")

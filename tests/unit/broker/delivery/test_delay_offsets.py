@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.delay_offsets import DelayOffsetKeeper, DelayOffsets
-from rmq_broker.persistence.config_file import ConfigFile
+from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.errors import BodyError
 from tests.support.clock import START_MS, Clock
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner

@@ -10,8 +10,8 @@ import pytest
 
 from rmq_broker.delivery.delay_offsets import DelayOffsetKeeper
 from rmq_broker.delivery.message_writer import Written
-from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.daemon.config_file import ConfigFile
 from tests.support.clock import Clock
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.powered_disk import PoweredDisk, end_of

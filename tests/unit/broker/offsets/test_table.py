@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rmq_broker.offsets.flusher import OffsetFlusher
 from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable, key_of
-from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
+from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.errors import BodyError
 from tests.support.broker_settings import broker_settings
 from tests.support.clock import Clock

@@ -15,8 +15,8 @@ import pytest
 
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.persistence.config_file import ConfigFile, ConfigFileError, Persistent
 from rmq_broker.topics.table import TopicTable
+from rmq_remoting.daemon.config_file import ConfigFile, ConfigFileError, Persistent
 from rmq_remoting.errors import BodyError
 from tests.support.broker_settings import broker_settings
 from tests.support.clock import Clock

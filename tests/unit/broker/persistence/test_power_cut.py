@@ -13,13 +13,13 @@ import pytest
 
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.persistence.config_file import ConfigFile, Persistent
 from rmq_broker.processors.admin.build import AdminProcessors
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.atomic_file import make_folder
+from rmq_remoting.daemon.config_file import ConfigFile, Persistent
 from rmq_remoting.dispatch import Processor
 from rmq_remoting.errors import CommandError
 from tests.support.broker_requests import create_topic, request

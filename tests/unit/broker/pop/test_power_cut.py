@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.persistence.config_file import ConfigFile
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, kind_of, real_topic
 from tests.support.clock import Clock

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.message_writer import Written
-from rmq_broker.persistence.config_file import ConfigFile
 from rmq_broker.timers import wheel
+from rmq_remoting.daemon.config_file import ConfigFile
 from tests.support.clock import Clock
 from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.powered_disk import PoweredDisk, end_of

@@ -9,8 +9,8 @@ import pytest
 
 from rmq_broker.delivery.inner_message import read_message
 from rmq_broker.delivery.message_writer import Written
-from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
 from rmq_remoting.message_codec import decode_messages
 from tests.support.clock import Clock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.persistence.config_file import ConfigFile, ConfigFileError
+from rmq_remoting.daemon.config_file import ConfigFile, ConfigFileError
 from rmq_remoting.errors import BodyError
 from tests.support.waiting import until
 

@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmq_remoting.bodies.access_control import UserInfo, UserType
-from rmq_remoting.daemon.admin_allowlist import AdminAllowlist
-from rmq_remoting.daemon.lifecycle import StartError
-
-from ..persistence.config_file import ConfigFile
+from ...bodies.access_control import UserInfo, UserType
+from ..admin_allowlist import AdminAllowlist
+from ..config_file import ConfigFile
+from ..lifecycle import StartError
 from .acls import AclTable
 from .authentication import Authentication
 from .authorization import Authorization
 from .guard import AccessGuard
-from .requests import RequestNeeds
+from .needs import NeedsTable
 from .users import UserProblem, UserTable
 
 if TYPE_CHECKING:
-    from rmq_remoting.bounded_cache import BoundedCache
+    from ...bounded_cache import BoundedCache
+    from ..common_settings import DaemonSettings
+    from .settings import AccessSettings
 
-    from ..settings.broker import BrokerSettings
+log = logging.getLogger("rmq.audit")
 
-log = logging.getLogger("rmq.broker.audit")
+
+@dataclass(frozen=True, slots=True)
+class DaemonTexts:
+    """What log lines say about a daemon: its kind, and what its clients do with it."""
+
+    daemon: str
+    clients_may: str
 
 
 class AccessService:
-    """Access control of one broker. Everything except `load` belongs to the loop."""
+    """Access control of one daemon. Everything except `load` belongs to the loop."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        settings: AccessSettings,
+        daemon_settings: DaemonSettings,
+        needs: NeedsTable,
+        folder: Path,
+        texts: DaemonTexts,
+    ) -> None:
+        """Keep users and rules in `folder`; `needs` are those of the daemon's requests."""
         self.users = UserTable()
         self.acls = AclTable()
-        self.users_file = ConfigFile(settings.config_dir / "users.json", self.users, is_private=True)
-        self.acls_file = ConfigFile(settings.config_dir / "acls.json", self.acls, is_private=True)
+        self.users_file = ConfigFile(folder / "users.json", self.users, is_private=True)
+        self.acls_file = ConfigFile(folder / "acls.json", self.acls, is_private=True)
         self._settings = settings
-        needs = RequestNeeds(settings.broker_cluster_name)
+        self._daemon_settings = daemon_settings
+        self._texts = texts
         self._authorization: Authorization | None = None
         authentication: Authentication | None = None
         allowlist: AdminAllowlist | None = None
@@ -43,8 +61,8 @@ class AccessService:
         if settings.authorization_enabled:
             whitelist = settings.authorization_whitelist_codes
             self._authorization = Authorization(self.acls, needs, whitelist)
-        if settings.admin_networks:
-            allowlist = AdminAllowlist(settings.admin_networks, needs.is_administration)
+        if daemon_settings.admin_networks:
+            allowlist = AdminAllowlist(daemon_settings.admin_networks, needs.is_administration)
         # None while every request is served.
         self.guard: AccessGuard | None = None
         if authentication is not None or allowlist is not None:
@@ -91,13 +109,15 @@ class AccessService:
 
     def _announce(self) -> None:
         """Say once who may do what. Raises StartError if nobody could connect."""
-        settings = self._settings
+        settings, texts = self._settings, self._texts
+        allowlist = self._daemon_settings.admin_allowlist
         if not settings.authentication_enabled:
             log.warning(
-                "access is open: whoever reaches this broker's ports may %s administration_from=%s; set "
+                "access is open: whoever reaches this %s's ports may %s administration_from=%s; set "
                 "authenticationEnabled=true, or let only trusted hosts reach them (docs/security.md)",
-                "send and consume" if settings.admin_networks else "do everything",
-                settings.admin_allowlist or "everywhere",
+                texts.daemon,
+                texts.clients_may if allowlist else "do everything",
+                allowlist or "everywhere",
             )
         elif not len(self.users):
             raise StartError(
@@ -110,7 +130,7 @@ class AccessService:
                 "codes_without_signature=%s codes_without_rights=%s",
                 len(self.users),
                 "by rules, super users everything" if settings.authorization_enabled else "everything",
-                settings.admin_allowlist or "everywhere",
+                allowlist or "everywhere",
                 _text(settings.authentication_whitelist_codes),
                 _text(settings.authorization_whitelist_codes),
             )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.errors import CommandError
+from ...codes import ResponseCode
+from ...errors import CommandError
 
 
 class AccessChangeRefused(CommandError):

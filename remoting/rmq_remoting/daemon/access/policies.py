@@ -19,10 +19,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from rmq_remoting.bodies.access_control import AclInfo, PolicyEntryInfo, PolicyInfo, member_named
-from rmq_remoting.errors import shown
-from rmq_remoting.peer_address import Address, Network
-
+from ...bodies.access_control import AclInfo, PolicyEntryInfo, PolicyInfo, member_named
+from ...errors import shown
+from ...peer_address import Address, Network
 from .refusal import AccessChangeRefused
 
 _ANY: Final = "*"

@@ -1,4 +1,4 @@
-"""The table of access control lists, with its persistent form `config/acls.json`.
+"""The table of access control lists, with its persistent form `acls.json`.
 
 Apache RocketMQ 5.3.3 keeps them in RocksDB (LocalAuthorizationMetadataProvider).
 """
@@ -12,13 +12,12 @@ from typing import Final
 
 from pydantic import Field
 
-from rmq_remoting.bodies.access_control import AclInfo
-from rmq_remoting.bodies.base import Body
-from rmq_remoting.errors import BodyError
-
+from ...bodies.access_control import AclInfo
+from ...bodies.base import Body
+from ...errors import BodyError
 from .policies import MAX_ENTRIES, Acl, PolicyProblem, PolicyType, Resource, rules_of, user_of
 
-log = logging.getLogger("rmq.broker.audit")
+log = logging.getLogger("rmq.audit")
 
 _NO_RULES: Final = "no rules"
 

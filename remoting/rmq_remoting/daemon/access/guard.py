@@ -1,17 +1,16 @@
-"""The guard of the broker's dispatchers: the address of administration first, then signature, then rights."""
+"""The guard of a daemon's dispatchers: the address of administration first, then signature, then rights."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq_remoting.daemon.admin_allowlist import AdminAllowlist
-
+from ..admin_allowlist import AdminAllowlist
 from .authentication import Authentication
 from .authorization import Authorization
 
 if TYPE_CHECKING:
-    from rmq_remoting.command import RemotingCommand
-    from rmq_remoting.connection import Connection
+    from ...command import RemotingCommand
+    from ...connection import Connection
 
 
 class AccessGuard:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from rmq_remoting.answers import Answer, Result
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.command import RemotingCommand
-from rmq_remoting.errors import CommandError
+from ..answers import Answer, Result
+from ..codes import ResponseCode
+from ..command import RemotingCommand
+from ..errors import CommandError
 
 Persist = Callable[[], Awaitable[object]]
 """Waits until all changes so far are persisted. Raises OSError if they cannot be written."""
@@ -47,6 +47,6 @@ async def _answer(response: RemotingCommand, persist: Persist) -> Answer:
     try:
         await persist()
     except OSError as error:
-        remark = f"changed, but not persisted yet ({error}); the change is lost if the broker stops before"
+        remark = f"changed, but not persisted yet ({error}); the change is lost if the daemon stops before"
         raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from error
     return response

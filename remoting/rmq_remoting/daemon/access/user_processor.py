@@ -1,6 +1,6 @@
 """Administration of users: codes 3001 to 3005.
 
-Passwords are shown to super users only, who need them to copy users to another broker (`mqadmin copyUser`).
+Passwords are shown to super users only, who need them to copy users to another daemon (`mqadmin copyUser`).
 Apache RocketMQ 5.3.3 (AdminBrokerProcessor) shows them to every client.
 """
 
@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq_remoting.answers import Result
-from rmq_remoting.bodies.access_control import UserInfo, UserType
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.errors import CommandError
-from rmq_remoting.headers.access_control import (
+from ...answers import Result
+from ...bodies.access_control import UserInfo, UserType
+from ...codes import ResponseCode
+from ...errors import CommandError
+from ...headers.access_control import (
     CreateUserRequestHeader,
     DeleteUserRequestHeader,
     GetUserRequestHeader,
     ListUsersRequestHeader,
     UpdateUserRequestHeader,
 )
-from rmq_remoting.signing import ACCESS_KEY
-
-from ...access.acls import AclTable
-from ...access.users import UserTable
+from ...signing import ACCESS_KEY
 from ..deferred_answers import Persist, answer_when_persisted
+from .acls import AclTable
+from .users import UserTable
 
 if TYPE_CHECKING:
-    from rmq_remoting.command import RemotingCommand
-    from rmq_remoting.connection import Connection
+    from ...command import RemotingCommand
+    from ...connection import Connection
 
 
 class UserAdminProcessor:

@@ -9,22 +9,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.errors import BodyError, CommandError, HeaderError, shown
-from rmq_remoting.peer_address import address_of
-from rmq_remoting.repeated_event import RepeatedEvent
-
+from ...bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+from ...codes import ResponseCode
+from ...errors import BodyError, CommandError, HeaderError, shown
+from ...peer_address import address_of
+from ...repeated_event import RepeatedEvent
 from .acls import AclTable
+from .needs import Need, NeedsTable
 from .policies import Decision
-from .requests import Need, RequestNeeds
 from .users import User
 
 if TYPE_CHECKING:
-    from rmq_remoting.command import RemotingCommand
-    from rmq_remoting.connection import Connection
+    from ...command import RemotingCommand
+    from ...connection import Connection
 
-log = logging.getLogger("rmq.broker.audit")
+log = logging.getLogger("rmq.audit")
 
 _LOG_SECONDS: Final = 1.0
 _MAX_DECISIONS: Final = 10_000
@@ -37,7 +36,7 @@ _Key = tuple[str, Need, str]
 class Authorization:
     """Admits the requests of super users, and those that a user's rules allow."""
 
-    def __init__(self, acls: AclTable, needs: RequestNeeds, whitelist: frozenset[int]) -> None:
+    def __init__(self, acls: AclTable, needs: NeedsTable, whitelist: frozenset[int]) -> None:
         self._acls = acls
         self._needs = needs
         self._whitelist = whitelist

@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from rmq_broker.access.authentication import Authentication
-from rmq_broker.access.users import UserTable
 from rmq_remoting.bodies.access_control import UserInfo
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection
+from rmq_remoting.daemon.access.authentication import Authentication
+from rmq_remoting.daemon.access.users import UserTable
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import FrameDecoder, encode_frame
 from rmq_remoting.signing import RequestSigner

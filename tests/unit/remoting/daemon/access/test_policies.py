@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rmq_broker.access.policies import (
+from rmq_remoting.bodies.access_control import AclInfo
+from rmq_remoting.daemon.access.policies import (
     Acl,
     Action,
     Decision,
@@ -19,7 +20,6 @@ from rmq_broker.access.policies import (
     topic,
     user_of,
 )
-from rmq_remoting.bodies.access_control import AclInfo
 
 _ALLOW, _DENY = Decision.ALLOW, Decision.DENY
 

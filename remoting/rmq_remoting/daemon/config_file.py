@@ -1,4 +1,4 @@
-"""State in JSON files under `<store>/config`: read at start, written after changes.
+"""State in JSON files of a daemon: read at start, written after changes.
 
 A file is replaced as a whole, and its previous content is kept as `.bak`. After a crash at any moment one of
 the two files can be read. (Apache RocketMQ 5.3.3, ConfigManager, has the same two files, but overwrites them
@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from rmq_remoting.daemon.atomic_file import replace_file
-from rmq_remoting.errors import BodyError
+from ..errors import BodyError
+from .atomic_file import replace_file
 
-log = logging.getLogger("rmq.broker.persistence")
+log = logging.getLogger("rmq.persistence")
 
 # Shortest time between two writes of a file that keeps changing.
 _SPACING_SECONDS: Final = 0.2

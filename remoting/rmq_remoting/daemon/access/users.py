@@ -1,7 +1,7 @@
 """The table of users.
 
 Apache RocketMQ 5.3.3 keeps users in RocksDB (LocalAuthenticationMetadataProvider). Here they are in
-`config/users.json`, which the broker's user alone may read: signatures are checked with the passwords.
+`users.json`, which the process's own user alone may read: signatures are checked with the passwords.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Final
 
 from pydantic import Field
 
-from rmq_remoting.bodies.access_control import UserInfo, UserStatus, UserType
-from rmq_remoting.bodies.base import Body
-
+from ...bodies.access_control import UserInfo, UserStatus, UserType
+from ...bodies.base import Body
 from .refusal import AccessChangeRefused
 
-log = logging.getLogger("rmq.broker.audit")
+log = logging.getLogger("rmq.audit")
 
 MAX_USERS: Final = 10_000
 _MAX_CHARACTERS: Final = 255
@@ -137,11 +136,11 @@ class UserTable:
         return True
 
     def _check_not_last(self, user: User) -> None:
-        """Refuse a change that would leave nobody who may administrate the broker."""
+        """Refuse a change that would leave nobody who may administrate the daemon."""
         if not any(other.is_super and other.is_enabled and other != user for other in self._table.values()):
             raise UserProblem(
                 f"{user.name} is the last enabled super user: create another one first, or nobody could "
-                "administrate this broker"
+                "administrate this daemon"
             )
 
     def _set(self, user: User) -> None:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq_remoting.answers import Result
-from rmq_remoting.bodies.access_control import AclInfo
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.headers.access_control import (
+from ...answers import Result
+from ...bodies.access_control import AclInfo
+from ...codes import ResponseCode
+from ...headers.access_control import (
     CreateAclRequestHeader,
     DeleteAclRequestHeader,
     GetAclRequestHeader,
     ListAclsRequestHeader,
 )
-
-from ...access.acls import AclTable
-from ...access.policies import PolicyProblem, Resource, policy_type_of, user_of
-from ...access.users import UserTable
 from ..deferred_answers import Persist, answer_when_persisted
+from .acls import AclTable
+from .policies import PolicyProblem, Resource, policy_type_of, user_of
+from .users import UserTable
 
 if TYPE_CHECKING:
-    from rmq_remoting.command import RemotingCommand
-    from rmq_remoting.connection import Connection
+    from ...command import RemotingCommand
+    from ...connection import Connection
 
 
 class AclAdminProcessor:

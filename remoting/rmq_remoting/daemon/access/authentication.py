@@ -11,18 +11,17 @@ import hmac
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.errors import CommandError, shown
-from rmq_remoting.repeated_event import RepeatedEvent
-from rmq_remoting.signing import ACCESS_KEY, SIGNATURE, RequestSigner
-
+from ...codes import ResponseCode
+from ...errors import CommandError, shown
+from ...repeated_event import RepeatedEvent
+from ...signing import ACCESS_KEY, SIGNATURE, RequestSigner
 from .users import User, UserTable
 
 if TYPE_CHECKING:
-    from rmq_remoting.command import RemotingCommand
-    from rmq_remoting.connection import Connection
+    from ...command import RemotingCommand
+    from ...connection import Connection
 
-log = logging.getLogger("rmq.broker.audit")
+log = logging.getLogger("rmq.audit")
 
 # Clients up to this version send a field that they do not sign (MQVersion.V4_9_3).
 _VERSION_4_9_3: Final = 399

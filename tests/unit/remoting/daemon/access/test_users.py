@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from rmq_broker.access import users as module
-from rmq_broker.access.users import UserProblem, UserTable
 from rmq_remoting.bodies.access_control import UserInfo, UserStatus, UserType
+from rmq_remoting.daemon.access import users as module
+from rmq_remoting.daemon.access.users import UserProblem, UserTable
 from rmq_remoting.errors import BodyError
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from rmq_remoting.bodies.access_control import AccessKeys, UserInfo
-from rmq_remoting.daemon.settings import JavaBoolean, JavaString, SettingsGroup, setting
-from rmq_remoting.errors import BodyError
+from ...bodies.access_control import AccessKeys, UserInfo
+from ...errors import BodyError
+from ..settings import JavaBoolean, JavaString, SettingsGroup, setting
 
 _AUTH: Final = "org.apache.rocketmq.auth"
 _CODE_DIGITS: Final = 9

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from rmq_broker.access import acls as module
-from rmq_broker.access.acls import AclTable
-from rmq_broker.access.policies import PolicyProblem, PolicyType, Resource
 from rmq_remoting.bodies.access_control import AclInfo
+from rmq_remoting.daemon.access import acls as module
+from rmq_remoting.daemon.access.acls import AclTable
+from rmq_remoting.daemon.access.policies import PolicyProblem, PolicyType, Resource
 from rmq_remoting.errors import BodyError
 
 

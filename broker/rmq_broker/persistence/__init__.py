@@ -1,1 +1,0 @@
-"""State kept in JSON files."""
