@@ -153,8 +153,8 @@ class Broker:
         wait_seconds = settings.ready_wait_ms / 1000
         if not await registrar.wait_registered(wait_seconds):
             log.warning(
-                "not registered within %.1f s: no name server answered; the broker serves and goes on trying "
-                "name_servers=%s",
+                "not registered within %.1f s: no name server has accepted this broker; it serves and goes "
+                "on trying name_servers=%s",
                 wait_seconds,
                 name_servers,
             )
@@ -181,14 +181,13 @@ class Broker:
             await services.transactions.stop()
             services.offsets.flusher.flush()
         files = (
-            services.access.users_file,
-            services.access.acls_file,
             services.topics.file,
             services.groups.file,
             services.offsets.file,
             services.filters.file,
         )
-        problems = await asyncio.gather(*[file.close() for file in files], return_exceptions=True)
+        closing = [services.access.close(), *[file.close() for file in files]]
+        problems = await asyncio.gather(*closing, return_exceptions=True)
         await services.delivery.stop_tasks(supervisor)
         await services.timers.stop_tasks(supervisor)
         await services.storage.close()

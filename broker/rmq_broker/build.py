@@ -30,6 +30,7 @@ from .registration.registrar import Registrar
 from .services import Services, build_services
 
 if TYPE_CHECKING:
+    from rmq_remoting.daemon.access.tables import AccessTables
     from rmq_remoting.daemon.configuration import Configuration
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
@@ -41,15 +42,17 @@ async def build_broker(
     configuration: Configuration[BrokerSettings],
     supervisor: TaskSupervisor,
     clocks: Clocks | None = None,
+    access_tables: AccessTables | None = None,
 ) -> Broker:
     """Take the ports and build a broker on them; `start` opens its store. Raises StartError.
 
-    Its background tasks belong to `supervisor`. Without `clocks` it has the clocks of this machine.
+    Its background tasks belong to `supervisor`. Without `clocks` it has the clocks of this machine. Users and
+    rules are in `access_tables` if a name server in this process has them.
     """
     ports = bind_ports(configuration.settings)
     try:
         address = await resolve_address(configuration.settings, ports.main_port)
-        return _build(configuration, supervisor, ports, address, clocks or system_clocks())
+        return _build(configuration, supervisor, ports, address, clocks or system_clocks(), access_tables)
     except BaseException:
         ports.close()
         raise
@@ -72,10 +75,11 @@ def _build(
     ports: BoundPorts,
     address: BrokerAddress,
     clocks: Clocks,
+    access_tables: AccessTables | None,
 ) -> Broker:
     settings = configuration.settings
     tiers = Tiers.of(settings)
-    services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
+    services = build_services(settings, address.store_host, tiers.pull_cold, clocks, access_tables)
     configuration.on_change(services.topics.settings_changed)
     registrar, processors = build_processing(configuration, services, tiers, address, clocks)
     dispatchers = build_dispatchers(processors, tiers, services.access.guard)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmq_remoting.daemon.access.service import AccessService, DaemonTexts
+from rmq_remoting.daemon.access.tables import AccessTables
 
 from .access.requests import RequestNeeds
 from .clients.service import ClientService
@@ -89,11 +90,12 @@ def build_services(
     store_host: bytes,
     cold_tier: PoolTier,
     clocks: Clocks,
+    access_tables: AccessTables | None = None,
 ) -> Services:
     """Build all services; no file is opened and no task started yet.
 
     `store_host` is the broker's address as records hold it; the threads of `cold_tier` read messages that
-    are not in memory.
+    are not in memory. `access_tables` belong to the name server in this process, if there is one.
     """
     now_ms, steady_ms = clocks.now_ms, clocks.steady_ms
     topics = TopicService(settings, now_ms)
@@ -150,7 +152,7 @@ def build_services(
         clocks,
     )
     return Services(
-        _access(settings),
+        _access(settings, access_tables),
         topics,
         groups,
         clients,
@@ -166,11 +168,12 @@ def build_services(
     )
 
 
-def _access(settings: BrokerSettings) -> AccessService:
+def _access(settings: BrokerSettings, shared: AccessTables | None) -> AccessService:
     return AccessService(
         settings,
         settings,
         RequestNeeds(settings.broker_cluster_name),
-        settings.config_dir,
         DaemonTexts("broker", clients_may="send and consume"),
+        shared or AccessTables(settings.config_dir),
+        owns_tables=shared is None,
     )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_namesrv.config import NamesrvSettings
 from rmq_namesrv.namesrv import Namesrv
+from rmq_remoting.daemon.access.settings import AccessSettings
 from rmq_remoting.daemon.configuration import Configuration, Override, load
-from rmq_remoting.daemon.settings import fields_by_key, to_text
+from rmq_remoting.daemon.settings import SettingsGroup, fields_by_key, to_text
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_settings import TlsSettings
 
@@ -56,7 +57,8 @@ async def build_standalone(
         own = f"127.0.0.1:{namesrv.port}"
         others = [address for address in settings.name_server_addresses if address != own]
         settings.namesrv_addr = ";".join([own, *others])
-        return Standalone(namesrv, await build_broker(configuration, supervisor))
+        broker = await build_broker(configuration, supervisor, access_tables=namesrv.access.tables)
+        return Standalone(namesrv, broker)
     except BaseException:
         await namesrv.stop()
         raise
@@ -69,12 +71,16 @@ def _namesrv_configuration(settings: BrokerSettings, port: int) -> Configuration
         "kvConfigPath": str(settings.store_path_root_dir / "namesrv" / "kvConfig.json"),
         # The metrics of the process are served by the broker's endpoint.
         "metricsExporterType": "DISABLE",
-        **_tls(settings),
+        "adminAllowlist": settings.admin_allowlist,
+        # Both daemons have the same users and rules.
+        "authConfigPath": str(settings.config_dir),
+        **_same(settings, AccessSettings),
+        **_same(settings, TlsSettings),
     }
     return load(NamesrvSettings, overrides=[Override(key, value) for key, value in overrides.items()])
 
 
-def _tls(settings: TlsSettings) -> dict[str, str]:
-    """Return the broker's settings of TLS: the name server has the same."""
-    texts = {key: to_text(getattr(settings, name)) for key, name in fields_by_key(TlsSettings).items()}
+def _same(settings: BrokerSettings, group: type[SettingsGroup]) -> dict[str, str]:
+    """Return the broker's settings of a group: the name server has the same."""
+    texts = {key: to_text(getattr(settings, name)) for key, name in fields_by_key(group).items()}
     return {key: text for key, text in texts.items() if text is not None}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from rmq_remoting.daemon.access.settings import ACCESS_TABLE, AccessSettings
 from rmq_remoting.daemon.common_settings import DaemonSettings, MetricsSettings, ServerSettings
 from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import (
@@ -14,6 +15,7 @@ from rmq_remoting.daemon.settings import (
     JavaBoolean,
     JavaString,
     Milliseconds,
+    OptionalPath,
     Port,
     SecondsOrZero,
     SettingsGroup,
@@ -36,9 +38,19 @@ _CONTROLLER: Final = (
 )
 
 
+_MIGRATION: Final = (
+    UnsupportedSetting(
+        "migrateAuthFromV1Enabled",
+        TRUE,
+        "migration of access control of version 1 in the name server",
+        "remove the key, and copy users from a broker (`mqadmin copyUser`, `copyAcl`)",
+    ),
+)
+
+
 def known_keys() -> Mapping[str, KnownKey]:
-    """Return every key of Apache's name server."""
-    return read_known_keys(_TABLE, NETWORK_TABLE)
+    """Return every key of Apache's name server, and of its access control, which only its broker has."""
+    return read_known_keys(_TABLE, ACCESS_TABLE, NETWORK_TABLE)
 
 
 class RouteSettings(SettingsGroup):
@@ -111,11 +123,17 @@ class NamesrvPoolSettings(SettingsGroup):
 
 
 class NamesrvSettings(
-    RouteSettings, NamesrvPoolSettings, ServerSettings, TlsSettings, MetricsSettings, DaemonSettings
+    RouteSettings,
+    NamesrvPoolSettings,
+    ServerSettings,
+    TlsSettings,
+    AccessSettings,
+    MetricsSettings,
+    DaemonSettings,
 ):
     """The name server"""
 
-    unsupported: ClassVar = (*METRICS, *_CONTROLLER)
+    unsupported: ClassVar = (*METRICS, *_CONTROLLER, *_MIGRATION)
 
     listen_port: Port = setting(
         9876, "listenPort", "Port that brokers and clients connect to; 0: any free port."
@@ -126,11 +144,21 @@ class NamesrvSettings(
         default_factory=lambda: Path.home() / "namesrv" / "kvConfig.json",
         default_text="${user.home}/namesrv/kvConfig.json",
     )
+    auth_config_path: OptionalPath = setting(
+        None,
+        "authConfigPath",
+        "Folder of `users.json` and `acls.json`; empty: the folder of kvConfigPath.",
+    )
     config_black_list: JavaString = setting(
         "configBlackList;configStorePath;kvConfigPath",
         "configBlackList",
         "Keys that cannot be changed over the network, separated by semicolons.",
     )
+
+    @property
+    def access_folder(self) -> Path:
+        """The folder of users and rules."""
+        return self.auth_config_path or self.kv_config_path.parent
 
     @property
     def protected_keys(self) -> frozenset[str]:

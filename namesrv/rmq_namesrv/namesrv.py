@@ -11,8 +11,12 @@ from typing import Final
 from rmq_remoting.admission import Admission
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.connection import Connection, ConnectionSettings
-from rmq_remoting.daemon.admin_allowlist import AdminAllowlist
+from rmq_remoting.daemon.access.acl_processor import AclAdminProcessor
+from rmq_remoting.daemon.access.service import AccessService, DaemonTexts
+from rmq_remoting.daemon.access.tables import AccessTables
+from rmq_remoting.daemon.access.user_processor import UserAdminProcessor
 from rmq_remoting.daemon.cache_metrics import CacheCollector
+from rmq_remoting.daemon.config_file import ConfigFileError
 from rmq_remoting.daemon.configuration import Change, Configuration
 from rmq_remoting.daemon.exposition import Collector
 from rmq_remoting.daemon.lifecycle import StartError
@@ -28,9 +32,10 @@ from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_contexts import ServerContexts, client_tls
 from rmq_remoting.daemon.tls_metrics import TlsCollector
-from rmq_remoting.dispatch import Dispatcher, Guard
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.draining import all_answered
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.signing import RequestSigner
 
 from .brokers import BrokerTable
 from .config import NamesrvSettings
@@ -38,7 +43,7 @@ from .kv_config import KvConfig, KvConfigError
 from .liveness import LiveBrokers
 from .metrics import NODE_LABELS, NamesrvCollector
 from .notifications import MinBrokerNotifier
-from .processor_table import ADMINISTRATION, Processors, fill_table
+from .processor_table import Processors, fill_table
 from .processors.config import ConfigProcessor
 from .processors.kv import KvProcessor
 from .processors.members import MemberProcessor
@@ -47,6 +52,7 @@ from .processors.registration import RegistrationProcessor
 from .processors.route import RouteProcessor
 from .processors.topics import TopicProcessor
 from .registry import BrokerRegistry
+from .request_needs import NamesrvNeeds
 from .route_bodies import RouteBodies
 from .routes import RouteTable
 from .slices import SerialLane
@@ -77,7 +83,9 @@ class Namesrv:
         self._supervisor = supervisor or self._own_supervisor or TaskSupervisor(_task_failed)
         self._contexts = ServerContexts(settings)
         self._contexts.load()
-        self._client = RemotingClient(tls=client_tls(settings))
+        keys = settings.own_keys
+        signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
+        self._client = RemotingClient(signer=signer, tls=client_tls(settings))
         self._notifier = MinBrokerNotifier(self._client)
         self._lane = SerialLane()
         self._routes = RouteTable()
@@ -88,7 +96,15 @@ class Namesrv:
             self._routes, self._brokers, self._live, settings, self._notifier.notify
         )
         self._kv_config = KvConfig(settings.kv_config_path)
-        self.dispatcher = Dispatcher(guard=_guard(settings))
+        self.access = AccessService(
+            settings,
+            settings,
+            NamesrvNeeds(self._brokers),
+            DaemonTexts("name server", clients_may="register brokers and read routes"),
+            AccessTables(settings.access_folder),
+        )
+        guard = self.access.guard
+        self.dispatcher = Dispatcher(guard=None if guard is None else guard.check)
         fill_table(self.dispatcher, self._processors(configuration, clock), settings)
         self._server = RemotingServer(
             self.dispatcher,
@@ -110,7 +126,7 @@ class Namesrv:
     def _processors(
         self, configuration: Configuration[NamesrvSettings], clock: Callable[[], float]
     ) -> Processors:
-        settings = configuration.settings
+        settings, tables = configuration.settings, self.access.tables
         return Processors(
             route=RouteProcessor(self._route_bodies, self._brokers, self._kv_config, settings, clock),
             registration=RegistrationProcessor(
@@ -121,6 +137,10 @@ class Namesrv:
             permissions=PermissionProcessor(self._registry, self._lane),
             kv=KvProcessor(self._kv_config),
             config=ConfigProcessor(configuration),
+            users=UserAdminProcessor(
+                tables.users, tables.acls, tables.save, is_authenticated=settings.authentication_enabled
+            ),
+            acls=AclAdminProcessor(tables.users, tables.acls, tables.save),
         )
 
     # --- life ---
@@ -130,8 +150,10 @@ class Namesrv:
         settings = self._settings
         try:
             await asyncio.to_thread(self._kv_config.load)
+            await asyncio.to_thread(self.access.load)
+            self.access.start()
             await self._server.start(settings.bind_address, settings.listen_port)
-        except KvConfigError as error:
+        except (ConfigFileError, KvConfigError) as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(
@@ -149,7 +171,10 @@ class Namesrv:
         return f"namesrv {self.address}"
 
     async def stop(self) -> None:
-        """Shut down gracefully: accept nothing more, drain requests in flight, close connections."""
+        """Shut down gracefully: accept nothing more, drain requests in flight, close connections.
+
+        Raises OSError if changes of users or rules cannot be written.
+        """
         self._server.stop_accepting()
         if not await all_answered(self.dispatcher, _DRAIN_SECONDS):
             log.warning("requests not drained within the time-out limit_s=%.1f", _DRAIN_SECONDS)
@@ -164,6 +189,7 @@ class Namesrv:
         await self._notifier.stop()
         await self._client.stop()
         self.dispatcher.stop()
+        await self.access.close()
 
     @property
     def port(self) -> int:
@@ -183,7 +209,7 @@ class Namesrv:
             NamesrvCollector(self._routes, self._brokers, self._live, self._registry, self._lane),
             RemotingCollector(self.dispatcher, {"namesrv": self._server}),
             TlsCollector(self._contexts),
-            CacheCollector(self._route_bodies.caches),
+            CacheCollector((*self._route_bodies.caches, *self.access.caches)),
         ]
 
     # --- events ---
@@ -218,12 +244,6 @@ class Namesrv:
         self.metrics_port = await self._metrics_server.start(
             settings.metrics_host or settings.bind_address, settings.metrics_port
         )
-
-
-def _guard(settings: NamesrvSettings) -> Guard | None:
-    if not settings.admin_networks:
-        return None
-    return AdminAllowlist(settings.admin_networks, ADMINISTRATION.__contains__).check
 
 
 def _task_failed(name: str, error: BaseException) -> None:

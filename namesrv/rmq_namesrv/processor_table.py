@@ -7,6 +7,8 @@ from functools import partial
 from typing import Final
 
 from rmq_remoting.codes import RequestCode
+from rmq_remoting.daemon.access.acl_processor import AclAdminProcessor
+from rmq_remoting.daemon.access.user_processor import UserAdminProcessor
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.framing import MAX_REQUEST_BODY_BYTES
 from rmq_remoting.tiers import InlineTier, PoolTier
@@ -25,20 +27,6 @@ from .processors.topics import TopicProcessor
 _ROUTE_WAIT_MS: Final = 3000
 _ADMIN_WAIT_MS: Final = 5000
 
-# Requests of operators. Brokers register, and clients ask for routes, from everywhere.
-ADMINISTRATION: Final = frozenset(
-    {
-        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-        RequestCode.DELETE_TOPIC_IN_NAMESRV,
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-        RequestCode.PUT_KV_CONFIG,
-        RequestCode.DELETE_KV_CONFIG,
-        RequestCode.UPDATE_NAMESRV_CONFIG,
-        RequestCode.GET_NAMESRV_CONFIG,
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Processors:
@@ -51,6 +39,8 @@ class Processors:
     permissions: PermissionProcessor
     kv: KvProcessor
     config: ConfigProcessor
+    users: UserAdminProcessor
+    acls: AclAdminProcessor
 
 
 def fill_table(dispatcher: Dispatcher, processors: Processors, settings: NamesrvSettings) -> None:
@@ -86,6 +76,16 @@ def fill_table(dispatcher: Dispatcher, processors: Processors, settings: Namesrv
     row([RequestCode.GET_KVLIST_BY_NAMESPACE], it.kv.get_kv_list_by_namespace, admin)
     row([RequestCode.UPDATE_NAMESRV_CONFIG], it.config.update_config, admin)
     row([RequestCode.GET_NAMESRV_CONFIG], it.config.get_config, admin)
+
+    row([RequestCode.AUTH_CREATE_USER], it.users.create, admin)
+    row([RequestCode.AUTH_UPDATE_USER], it.users.update, admin)
+    row([RequestCode.AUTH_DELETE_USER], it.users.delete, admin)
+    row([RequestCode.AUTH_GET_USER], it.users.get, admin)
+    row([RequestCode.AUTH_LIST_USER], it.users.list, admin)
+    row([RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL], it.acls.set, admin)
+    row([RequestCode.AUTH_DELETE_ACL], it.acls.delete, admin)
+    row([RequestCode.AUTH_GET_ACL], it.acls.get, admin)
+    row([RequestCode.AUTH_LIST_ACL], it.acls.list, admin)
 
     row([RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER], it.topics.get_all_topic_list, lists)
     row([RequestCode.GET_TOPICS_BY_CLUSTER], it.topics.get_topics_by_cluster, lists)

@@ -163,3 +163,77 @@ async def test_users_and_rules_are_copied_to_another_broker(
         assert [user, "users-secret", "Normal", "enable"] in shown.rows
         shown = (await admin.run("getAcl", "-b", target.address, "-s", subject)).check()
         assert all(text in shown.text for text in ("Topic:T", "Pub", "10.0.0.0/8", "Deny"))
+
+
+@pytest.fixture(scope="module")
+def guarded_name_server() -> Iterator[Own]:
+    """A name server and a broker that both have access control."""
+    with flawless_cluster(_SETTINGS, _SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.mark.java
+@pytest.mark.go
+async def test_the_name_server_serves_known_users_by_rules_made_by_mqadmin(
+    java_program: JavaProgram, go_program: Path, guarded_name_server: Own, name: str, tmp_path: Path
+) -> None:
+    namesrv, broker = guarded_name_server
+    settings = ClientSettings(credentials=_ROOT)
+    async with Admin(namesrv.address, settings=settings) as sdk:
+        await sdk.create_topic(name, queues=4)
+    admin = _mqadmin(java_program, guarded_name_server, tmp_path, _ROOT)
+    # The broker has registered with its own keys, and root may ask for everything.
+    assert broker.address in (await admin.run("clusterList")).check().text
+    assert name in (await admin.run("topicList")).check().text
+    user = Credentials(f"u-{name}", "users-secret")
+    subject = ["-s", f"User:{user.access_key}"]
+    java = JavaClient(java_program, namesrv.address, tmp_path / "java", properties=_java_properties(user))
+    go = GoClient(go_program, namesrv.address, tmp_path / "go", options=_go_options(user))
+    rules = ((f"Topic:{name}", "Pub,Sub"), (f"Group:{name}*", "Sub"))
+    for resource, actions in rules:
+        on_broker = ["-b", broker.address, *subject]
+        if resource.startswith("Topic"):
+            named = ["-u", user.access_key, "-p", user.secret_key, "-t", "Normal"]
+            (await admin.run("createUser", "-b", broker.address, *named)).check()
+        (await admin.run("createAcl", *on_broker, "-r", resource, "-a", actions, "-d", "Allow")).check()
+    # The broker would serve them by now, but they find no route to it.
+    for client in (java, go):
+        refused = await client.run("send", topic=name, count=1)
+        assert refused.error is not None
+    both = ["-f", broker.address, "-t", namesrv.address]
+    (await admin.run("copyUser", *both, "-u", user.access_key)).check()
+    (await admin.run("copyAcl", *both, *subject)).check()
+    await check_sends_and_consumes(java, name)
+    sent = await go.run("send", topic=name, count=3, tag="A")
+    sent.check()
+    shown = (await admin.run("getAcl", "-b", namesrv.address, *subject)).check()
+    assert all(resource in shown.text for resource, _ in rules)
+    rows = (await admin.run("listUser", "-b", namesrv.address)).check().rows
+    assert {"root", "inner", user.access_key} <= {row[0] for row in rows}
+    by_user = _mqadmin(java_program, guarded_name_server, tmp_path, user)
+    assert "broker-a" in (await by_user.run("topicRoute", "-t", name)).check().text
+    denial = ["-r", f"Topic:{name}", "-a", "Pub,Sub,Get", "-d", "Deny"]
+    (await admin.run("updateAcl", "-b", namesrv.address, *subject, *denial)).check()
+    refused_route = await by_user.run("topicRoute", "-t", name)
+    assert f"no permission to access Topic:{name}" in refused_route.text
+    (await admin.run("deleteAcl", "-b", namesrv.address, *subject)).check()
+    assert name not in (await admin.run("listAcl", "-b", namesrv.address)).text
+
+
+@pytest.mark.java
+async def test_mqadmin_with_wrong_keys_is_refused_by_the_name_server(
+    java_program: JavaProgram, guarded_name_server: Own, name: str, tmp_path: Path
+) -> None:
+    namesrv = guarded_name_server[0].address
+    admin = _mqadmin(java_program, guarded_name_server, tmp_path, _ROOT)
+    named = ["-u", f"u-{name}", "-p", "users-secret", "-t", "Normal"]
+    (await admin.run("createUser", "-b", namesrv, *named)).check()
+    other = _mqadmin(java_program, guarded_name_server, tmp_path, Credentials("root", "wrong"))
+    for command in (["clusterList"], ["listUser", "-b", namesrv], ["getNamesrvConfig"]):
+        refused = await other.run(*command)
+        assert "check signature failed" in refused.text, command
+    (await admin.run("updateUser", "-b", namesrv, "-u", f"u-{name}", "-s", "disable")).check()
+    disabled = _mqadmin(java_program, guarded_name_server, tmp_path, Credentials(f"u-{name}", "users-secret"))
+    assert f"User:u-{name} is disabled" in (await disabled.run("clusterList")).text
+    (await admin.run("deleteUser", "-b", namesrv, "-u", f"u-{name}")).check()
+    assert f"u-{name}" not in (await admin.run("listUser", "-b", namesrv)).check().text

@@ -34,6 +34,10 @@ from .route_conflict import RouteConflict
 
 log = logging.getLogger("rmq.broker.registration")
 
+_CREDENTIALS_ADVICE: Final = (
+    "; the name server checks users: set innerClientAuthenticationCredentials to the keys of one that may "
+    "register this broker"
+)
 _RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 # With more changed topics than this the whole table is registered.
 _MAX_SINGLE_TOPICS: Final = 64
@@ -182,7 +186,8 @@ class NameServerLink:
     async def _request(self, request: RemotingCommand) -> RemotingCommand:
         response = await self._ask(request)
         if response.code != ResponseCode.SUCCESS:
-            raise RegistrationRefused(f"code {response.code}, {response.remark}")
+            advice = _CREDENTIALS_ADVICE if response.code == ResponseCode.NO_PERMISSION else ""
+            raise RegistrationRefused(f"code {response.code}, {response.remark}{advice}")
         return response
 
     def _failed(self, error: Exception, *, is_news: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from rmq_remoting.daemon.access.settings import AccessSettings
+from rmq_remoting.daemon.access.settings import ACCESS_TABLE, AccessSettings
 from rmq_remoting.daemon.common_settings import DaemonSettings, MetricsSettings, ServerSettings
 from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import JavaInt, JavaString, Port, setting
@@ -32,7 +32,7 @@ _TABLE = Path(__file__).with_name("apache_settings.tsv")
 
 def known_keys() -> Mapping[str, KnownKey]:
     """Return every key that Apache's broker knows."""
-    return read_known_keys(_TABLE, NETWORK_TABLE)
+    return read_known_keys(_TABLE, ACCESS_TABLE, NETWORK_TABLE)
 
 
 class BrokerSettings(

@@ -72,6 +72,14 @@ def test_each_daemon_is_asked_what_it_knows(
     assert capsys.readouterr().out == f"the {role} at {address} answers\n"
 
 
+def test_a_daemon_that_serves_known_users_only_is_alive(health: dict[str, Any]) -> None:
+    def refuse(request: RemotingCommand) -> bytes:
+        return encode_frame(request.response(ResponseCode.NO_PERMISSION, "username cannot be null"))
+
+    with _daemon(refuse) as address:
+        assert health["main"](["namesrv", address]) == 0
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

@@ -49,6 +49,7 @@ def test_an_example_of_apaches_distribution_is_accepted(tmp_path: Path) -> None:
     [
         ("enableControllerInNamesrv", "true"),
         ("metricsExporterType", "OTLP_GRPC"),
+        ("migrateAuthFromV1Enabled", "true"),
     ],
 )
 def test_values_that_ask_for_a_missing_feature_are_refused(key: str, value: str) -> None:
@@ -76,3 +77,12 @@ def test_protected_keys_include_paths() -> None:
         "kvConfigPath",
         "rocketmqHome",
     }
+
+
+def test_users_are_beside_the_key_value_file_or_where_the_operator_wants_them() -> None:
+    for keys, folder in (
+        ({"kvConfigPath": "/data/kvConfig.json"}, "/data"),
+        ({"kvConfigPath": "/data/kvConfig.json", "authConfigPath": "/auth"}, "/auth"),
+    ):
+        overrides = [Override(key, value) for key, value in keys.items()]
+        assert load(NamesrvSettings, None, overrides, known_keys).settings.access_folder == Path(folder)

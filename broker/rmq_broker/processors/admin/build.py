@@ -89,7 +89,7 @@ def build_admin_processors(
     settings = configuration.settings
     settings_version = SettingsVersion(now_ms)
     configuration.on_change(settings_version.changed)
-    access = services.access
+    access = services.access.tables
     return AdminProcessors(
         users=UserAdminProcessor(
             access.users, access.acls, access.save, is_authenticated=settings.authentication_enabled

@@ -145,6 +145,10 @@ def cluster(name: str) -> Resource:
     return Resource(ResourceType.CLUSTER, name)
 
 
+# The resource of requests about all clusters: only rules for `Cluster:*` and `*` are about it.
+EVERY_CLUSTER: Final = Resource(ResourceType.CLUSTER, "", _Pattern.ANY)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule of a policy; without `sources` it counts for all addresses."""

@@ -1,27 +1,23 @@
-"""The access service: users and their rules with files of their own, and the guard of all requests."""
+"""The access service of a daemon: its users and their rules, and the guard of all requests."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...bodies.access_control import UserInfo, UserType
 from ..admin_allowlist import AdminAllowlist
-from ..config_file import ConfigFile
 from ..lifecycle import StartError
-from .acls import AclTable
 from .authentication import Authentication
 from .authorization import Authorization
 from .guard import AccessGuard
 from .needs import NeedsTable
-from .users import UserProblem, UserTable
 
 if TYPE_CHECKING:
     from ...bounded_cache import BoundedCache
     from ..common_settings import DaemonSettings
     from .settings import AccessSettings
+    from .tables import AccessTables
 
 log = logging.getLogger("rmq.audit")
 
@@ -42,14 +38,18 @@ class AccessService:
         settings: AccessSettings,
         daemon_settings: DaemonSettings,
         needs: NeedsTable,
-        folder: Path,
         texts: DaemonTexts,
+        tables: AccessTables,
+        *,
+        owns_tables: bool = True,
     ) -> None:
-        """Keep users and rules in `folder`; `needs` are those of the daemon's requests."""
-        self.users = UserTable()
-        self.acls = AclTable()
-        self.users_file = ConfigFile(folder / "users.json", self.users, is_private=True)
-        self.acls_file = ConfigFile(folder / "acls.json", self.acls, is_private=True)
+        """`needs` are those of the daemon's requests.
+
+        A daemon that does not own its tables shares those of another daemon in this process, which loads and
+        closes them.
+        """
+        self.tables = tables
+        self._owns_tables = owns_tables
         self._settings = settings
         self._daemon_settings = daemon_settings
         self._texts = texts
@@ -57,10 +57,10 @@ class AccessService:
         authentication: Authentication | None = None
         allowlist: AdminAllowlist | None = None
         if settings.authentication_enabled:
-            authentication = Authentication(self.users, settings.authentication_whitelist_codes)
+            authentication = Authentication(tables.users, settings.authentication_whitelist_codes)
         if settings.authorization_enabled:
             whitelist = settings.authorization_whitelist_codes
-            self._authorization = Authorization(self.acls, needs, whitelist)
+            self._authorization = Authorization(tables.acls, needs, whitelist)
         if daemon_settings.admin_networks:
             allowlist = AdminAllowlist(daemon_settings.admin_networks, needs.is_administration)
         # None while every request is served.
@@ -75,37 +75,22 @@ class AccessService:
 
     def load(self) -> None:
         """Read the files. Raises ConfigFileError; blocks."""
-        self.users_file.load()
-        self.acls_file.load()
+        if self._owns_tables:
+            self.tables.load()
 
     def start(self) -> None:
         """Create the users of the settings, and write the files after each change from now on.
 
         Raises StartError if nobody could connect.
         """
-        self.users.on_change(self.users_file.changed)
-        self.acls.on_change(self.acls_file.changed)
-        user, keys = self._settings.init_user, self._settings.own_keys
-        if user is not None:
-            user.user_type = UserType.SUPER.value
-            self._create_missing(user, "initAuthenticationUser")
-        if keys is not None:
-            own = UserInfo(username=keys.access_key, password=keys.secret_key, user_type=UserType.SUPER.value)
-            self._create_missing(own, "innerClientAuthenticationCredentials")
+        if self._owns_tables:
+            self.tables.start(self._settings)
         self._announce()
 
-    async def save(self) -> None:
-        """Wait until all changes so far are on disk. Raises OSError."""
-        await self.users_file.save()
-        await self.acls_file.save()
-
-    def _create_missing(self, user: UserInfo, key: str) -> None:
-        if self.users.get(user.username or "") is not None:
-            return
-        try:
-            self.users.create(user)
-        except UserProblem as error:
-            raise StartError(f"{key}: {error}") from error
+    async def close(self) -> None:
+        """Write the changes that are not on disk yet, and stop. Raises OSError if a write fails."""
+        if self._owns_tables:
+            await self.tables.close()
 
     def _announce(self) -> None:
         """Say once who may do what. Raises StartError if nobody could connect."""
@@ -119,7 +104,7 @@ class AccessService:
                 texts.clients_may if allowlist else "do everything",
                 allowlist or "everywhere",
             )
-        elif not len(self.users):
+        elif not len(self.tables.users):
             raise StartError(
                 "authenticationEnabled=true, and there is no user: nobody could connect. Set "
                 "initAuthenticationUser"
@@ -128,7 +113,7 @@ class AccessService:
             log.info(
                 "access needs signatures of known users users=%d rights=%s administration_from=%s "
                 "codes_without_signature=%s codes_without_rights=%s",
-                len(self.users),
+                len(self.tables.users),
                 "by rules, super users everything" if settings.authorization_enabled else "everything",
                 allowlist or "everywhere",
                 _text(settings.authentication_whitelist_codes),

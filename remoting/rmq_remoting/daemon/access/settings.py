@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from ...bodies.access_control import AccessKeys, UserInfo
 from ...errors import BodyError
 from ..settings import JavaBoolean, JavaString, SettingsGroup, setting
+
+# The keys of Apache's AuthConfig (`known_keys.py`).
+ACCESS_TABLE: Final = Path(__file__).with_name("apache_access_settings.tsv")
 
 _AUTH: Final = "org.apache.rocketmq.auth"
 _CODE_DIGITS: Final = 9
@@ -27,7 +31,7 @@ class AccessSettings(SettingsGroup):
     authentication_metadata_provider: JavaString = setting(
         "",
         "authenticationMetadataProvider",
-        "Apache's class, LocalAuthenticationMetadataProvider, or empty: users are in `config/users.json`.",
+        "Apache's class, LocalAuthenticationMetadataProvider, or empty: users are in the file `users.json`.",
     )
     authentication_strategy: JavaString = setting(
         "",
@@ -49,7 +53,7 @@ class AccessSettings(SettingsGroup):
     inner_client_authentication_credentials: JavaString = setting(
         "",
         "innerClientAuthenticationCredentials",
-        'Access keys of the broker\'s own connections: {"accessKey":"…","secretKey":"…"}. A super user of '
+        'Access keys of the daemon\'s own connections: {"accessKey":"…","secretKey":"…"}. A super user of '
         "this name is created at start if there is none.",
         secret=True,
     )
@@ -66,7 +70,7 @@ class AccessSettings(SettingsGroup):
     authorization_metadata_provider: JavaString = setting(
         "",
         "authorizationMetadataProvider",
-        "Apache's class, LocalAuthorizationMetadataProvider, or empty: rules are in `config/acls.json`.",
+        "Apache's class, LocalAuthorizationMetadataProvider, or empty: rules are in the file `acls.json`.",
     )
     authorization_strategy: JavaString = setting(
         "",
