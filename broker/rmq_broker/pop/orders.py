@@ -218,6 +218,7 @@ class OrderTable:
     def decode(self, content: bytes) -> None:
         """Load the content of `consumerOrderInfo.json`. Raises BodyError."""
         self._table = OrderInfoTable.decode(content).table
+        self._encoded.clear()
         now_ms = self._follow_clock()
         for key, info in self._entries():
             visible = dict(self._visible_times(info, 0))

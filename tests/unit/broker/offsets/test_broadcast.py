@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +203,17 @@ async def test_members_of_a_deleted_topic_are_removed(tmp_path: Path) -> None:
     assert len(broadcast) == 1
     topics.delete(["T"])
     assert len(broadcast) == 0
+
+
+async def test_other_requests_run_during_a_scan_of_many_queues(broker: _Broker) -> None:
+    proxy = Peer().connection
+    broker.pull(proxy, 0, "c1")
+    (member,) = broker.broadcast._members["CG", "T"].values()
+    member.offsets.update({number: 5 for number in range(10_000)})
+    scan = asyncio.create_task(broker.broadcast.scan())
+    passes = 0
+    while not scan.done():
+        await asyncio.sleep(0)
+        passes += 1
+    assert passes >= 19, "10,000 offsets are looked at, and then committed"
+    assert broker.offsets.query(_KEPT, "T", 9999) == 5
