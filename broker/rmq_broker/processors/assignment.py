@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.processors")
 
-# What stands around the list in an encoded QueryAssignmentResponseBody.
+# Begin and end of an encoded QueryAssignmentResponseBody; the list of queues is between them.
 _BEGIN: Final = b'{"messageQueueAssignments":['
 _END: Final = b"]}"
 
