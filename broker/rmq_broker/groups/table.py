@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
+from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_remoting.bodies.topic import DataVersion
 
@@ -15,6 +17,9 @@ from ..topics.permissions import READ
 from .names import SYSTEM_GROUPS, group_name_problem, is_system_group
 
 log = logging.getLogger("rmq.broker.groups")
+
+# Groups that are encoded in one step.
+_SLICE: Final = 128
 
 
 class SubscriptionGroupTable:
@@ -33,6 +38,8 @@ class SubscriptionGroupTable:
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         # By group and topic: forbidden permissions, as bits.
         self._forbidden: dict[str, dict[str, int]] = {}
+        # Encoded entries with their configurations. An entry of another configuration is outdated.
+        self._entries: dict[str, tuple[SubscriptionGroupConfig, bytes]] = {}
 
     # --- looking up ---
 
@@ -90,6 +97,7 @@ class SubscriptionGroupTable:
         """Remove a group; whether it existed."""
         forbidden = self._forbidden.pop(name, None)
         config = self._table.pop(name, None)
+        self._entries.pop(name, None)
         if config is None and forbidden is None:
             return False
         log.info("consumer group deleted group=%s", name)
@@ -120,17 +128,23 @@ class SubscriptionGroupTable:
 
     # --- persistence ---
 
-    def wrapper(self) -> SubscriptionGroupWrapper:
-        """Return all groups in the form of slaves and admin tools; safe in other threads."""
-        return SubscriptionGroupWrapper(
-            data_version=self.data_version,
-            forbidden_table=dict(self._forbidden),
-            subscription_group_table=dict(self._table),
+    def encode(self) -> bytes:
+        """Return the content of `subscriptionGroup.json`, also sent to slaves; safe in other threads."""
+        entries = b",".join([self._entry(config) for config in self.configs()])
+        forbidden = fastjson.dumps(dict(self._forbidden))
+        return b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":{%b}}' % (
+            self.data_version.encode(),
+            forbidden,
+            entries,
         )
 
-    def encode(self) -> bytes:
-        """Return the content of `subscriptionGroup.json`."""
-        return self.wrapper().encode()
+    def prepare(self) -> Iterator[None]:
+        """Encode new and changed groups ahead of `encode`, a slice in each step."""
+        configs = self.configs()
+        for first in range(0, len(configs), _SLICE):
+            for config in configs[first : first + _SLICE]:
+                self._entry(config)
+            yield
 
     def decode(self, content: bytes) -> None:
         """Load the content of `subscriptionGroup.json`, beside the system groups; raises BodyError."""
@@ -141,6 +155,14 @@ class SubscriptionGroupTable:
         self.version += 1
 
     # --- internals ---
+
+    def _entry(self, config: SubscriptionGroupConfig) -> bytes:
+        known = self._entries.get(config.group_name)
+        if known is not None and known[0] is config:
+            return known[1]
+        entry = b"%b:%b" % (fastjson.dumps(config.group_name), config.encode())
+        self._entries[config.group_name] = (config, entry)
+        return entry
 
     def _may_create(self, name: str) -> bool:
         allowed = self._settings.auto_create_subscription_group or is_system_group(name)

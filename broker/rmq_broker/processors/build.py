@@ -106,6 +106,7 @@ def build_processors(
         services.topics.table,
         settings.broker_name,
         time.monotonic,
+        services.pulls.slices,
     )
     processors = Processors(
         sends=_send_processors(settings, services, address, registrar, now_ms),

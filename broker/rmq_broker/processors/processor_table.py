@@ -105,7 +105,7 @@ def _table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.GET_ALL_DELAY_OFFSET,), by.admin.delays.get_all, tiers.admin),
         ((Code.GET_TIMER_CHECK_POINT,), by.admin.timers.check_point, tiers.admin),
         ((Code.GET_TIMER_METRICS,), by.admin.timers.counts, tiers.admin),
-        ((Code.QUERY_CORRECTION_OFFSET,), by.admin.groups.offsets.correction, tiers.admin),
+        ((Code.QUERY_CORRECTION_OFFSET,), by.admin.groups.offsets.correction, tiers.admin_reads),
         ((Code.CLONE_GROUP_OFFSET,), by.admin.groups.offset_clone.clone, tiers.admin),
         ((Code.INVOKE_BROKER_TO_RESET_OFFSET,), by.admin.groups.offset_reset.reset, tiers.admin),
         ((Code.GET_CONSUME_STATS,), by.admin.groups.consume_stats.of_group, tiers.admin_reads),

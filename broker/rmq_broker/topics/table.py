@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -17,6 +18,9 @@ from .permissions import INHERIT, READ_WRITE, is_inherited, perm_text
 from .system_topics import SystemTopics
 
 log = logging.getLogger("rmq.broker.topics")
+
+# Topics that are encoded in one step.
+_SLICE: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +202,15 @@ class TopicTable:
         self._publish(TopicsChanged())
 
     # --- persistence ---
+
+    def prepare(self) -> Iterator[None]:
+        """Encode new and changed topics ahead of `encode`, a slice in each step."""
+        configs = [config for name, config in self._table.items() if name not in self._entries]
+        for first in range(0, len(configs), _SLICE):
+            for config in configs[first : first + _SLICE]:
+                if self._table.get(config.topic_name) is config:
+                    self._entry(config)
+            yield
 
     def encode(self) -> bytes:
         """Return the content of `topics.json`."""

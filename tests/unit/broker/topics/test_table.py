@@ -247,3 +247,15 @@ def test_damaged_file_changes_nothing() -> None:
         with pytest.raises(BodyError):
             table.decode(content)
     assert table.encode() == before
+
+
+def test_a_change_while_the_file_is_prepared_is_in_it() -> None:
+    table = _table()
+    table.update_all([(_config(f"T{number}"), {}) for number in range(1000)])
+    steps = table.prepare()
+    next(steps)
+    table.update(_config("T999", perm=READ))
+    table.delete(["T998"])
+    assert len(list(steps)) >= 6
+    written = TopicConfigSerializeWrapper.decode(table.encode()).topic_config_table
+    assert written == {config.topic_name: config for config in table.configs()}
