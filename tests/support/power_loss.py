@@ -81,9 +81,12 @@ class SyncedMemory:
                 self._copy_whole(call.descriptor, call.inode)
             else:
                 begin, end = call.begin, call.begin + call.size
-                self._write(call.inode, begin, call.map[begin:end], len(call.map))
+                content = call.map[begin:end]
+                # First, because the process may be killed between the two: no page may have a content from
+                # before one that counts as flushed.
                 if (self._earlier / str(call.inode)).exists():
                     self._note_earlier(call.inode, _EARLIER.pack(begin, end))
+                self._write(call.inode, begin, content, len(call.map))
 
     def written(self, call: WriteCall) -> None:
         """Keep what pages hold before they are changed: it may be what got to the disk."""
