@@ -91,7 +91,7 @@ async def test_no_forged_request_reaches_a_processor(
     forge, remark = _FORGERIES[forgery]
     async with running_broker(tmp_path, signatureReplayWindowSeconds=60, **AUTHENTICATION) as broker:
         disabled = UserInfo(username="anna", password=_ANNA.secret_key, user_status="disable")
-        broker.services.access.users.create(disabled)
+        broker.services.access.tables.users.create(disabled)
         listeners = broker.broker.listeners
         for dispatcher, port in (
             (listeners.main.dispatcher, broker.port),

@@ -44,7 +44,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
             readyWaitMillis=10_000,
         ) as broker,
     ):
-        users = broker.services.access.users
+        users = broker.services.access.tables.users
         users.create(UserInfo(username="disabled", password="a-secret", user_status="disable"))
         users.create(UserInfo(username="without-rules", password="a-secret"))
         async with Admin(namesrv.address, settings=ClientSettings(credentials=ROOT)) as admin:

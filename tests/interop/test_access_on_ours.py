@@ -270,7 +270,7 @@ async def test_the_name_server_serves_known_users_by_rules_made_by_mqadmin(
     user = Credentials(f"u-{name}", "users-secret")
     subject = ["-s", f"User:{user.access_key}"]
     java = JavaClient(java_program, namesrv.address, tmp_path / "java", properties=_java_properties(user))
-    go = GoClient(go_program, namesrv.address, tmp_path / "go", options=_go_options(user))
+    go = GoClient(go_program, namesrv.address, tmp_path / "go", options=_key_options(user))
     rules = ((f"Topic:{name}", "Pub,Sub"), (f"Group:{name}*", "Sub"))
     for resource, actions in rules:
         on_broker = ["-b", broker.address, *subject]

@@ -45,7 +45,8 @@ _STORED: Final = frozenset(
         ResponseCode.SLAVE_NOT_AVAILABLE,
     }
 )
-# Two messages with this property are the same message. The clients of Apache and the SDK set it.
+# Two messages with this property are the same message. Apache's clients and the SDK set it; ali-ons and the
+# Spark connector do not. Such clients retry a send that is answered SYSTEM_BUSY.
 _UNIQUE_KEY: Final = "UNIQ_KEY\x01"
 _UNIQUE_KEY_BYTES: Final = _UNIQUE_KEY.encode()
 # An answer that is no encoded frame.
@@ -66,7 +67,7 @@ class ReplayProtection:
         return partial(self._serve, processor)
 
     def _serve(self, processor: Processor, connection: Connection, request: RemotingCommand) -> Result:
-        """Answer a send. Raises CommandError (NO_PERMISSION) for one that may have been recorded."""
+        """Answer a send. Raises CommandError for one that may have been recorded."""
         fields = request.ext_fields
         if ACCESS_KEY not in fields:  # the code is in `authenticationWhitelist`, and nothing was verified
             return processor(connection, request)
@@ -94,11 +95,16 @@ class ReplayProtection:
 
     def _again(self, served: ServedSend, host: str, request: RemotingCommand) -> Result:
         """Return the answer of the first send to one with the same bytes. Raises CommandError."""
-        if served.host != host or not _has_unique_key(request):
+        if served.host != host:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
-                "the broker has served a send with this signature: this one was recorded and sent again, or "
-                "a client made two equal messages without unique keys in one millisecond",
+                "a send with this signature came from another host: this one was recorded and sent again",
+            )
+        if not _has_unique_key(request):
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                "the broker has served an equal send of the same millisecond, and without unique keys these "
+                "may be two messages: send this one again with a new bornTimestamp",
             )
         self.answered_again += 1
         if served.pending is None:
