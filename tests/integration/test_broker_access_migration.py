@@ -103,6 +103,10 @@ async def test_a_mistake_refuses_the_start(tmp_path: Path) -> None:
     _write(tmp_path, _ACCOUNTS.replace("annas-key", "x" * 256))
     reason = await _refused(tmp_path, **_settings(tmp_path))
     assert reason.startswith(f"migrateAuthFromV1Enabled: {place}:3: the password must have at most 255")
+    _write(tmp_path, _ACCOUNTS.replace("annas-key", "' annas-key'"))
+    assert "without spaces at its ends; change the account there" in await _refused(
+        tmp_path, **_settings(tmp_path)
+    )
 
 
 async def test_the_folder_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

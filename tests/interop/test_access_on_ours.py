@@ -67,7 +67,7 @@ def _key_options(keys: Credentials) -> list[str]:
 
 @pytest.fixture
 async def useless(guarded: Own, name: str) -> dict[str, Credentials | None]:
-    """Credentials of clients that may do nothing, by what is wrong with them."""
+    """Credentials of clients that may do nothing, each under the reason."""
     disabled, without_rules = Credentials(f"d-{name}", "a-secret"), Credentials(f"w-{name}", "a-secret")
     async with raw_client(int(guarded[1].address.rpartition(":")[2])) as client:
         for keys, status in ((disabled, "disable"), (without_rules, "enable")):

@@ -260,10 +260,10 @@ class _File:
         return str(node.value).lower() in _TRUE
 
     def _needed(self, node: yaml.Node, members: dict[str, yaml.Node], key: str) -> str:
-        text = self._text(members.get(key))
-        if not text:
+        value = members.get(key)
+        if value is None or not self._text(value):
             self._fail(node, f"an account without {key}: add it, or remove the account")
-        return text
+        return str(value.value)  # with spaces at its ends, which clients would sign with
 
     def _place(self, node: yaml.Node) -> str:
         return f"{self._path}:{node.start_mark.line + 1}"

@@ -75,7 +75,7 @@ def test_accounts_become_users_with_rules(tmp_path: Path) -> None:
         ],
         "Default": [("Topic:*", ["All"], "Deny"), ("Group:*", ["Sub"], "Allow")],
     }
-    assert (admin.name, admin.secret_key, admin.is_admin) == ("rocketmq2", "12345678", True)
+    assert (admin.name, admin.secret_key, admin.is_admin) == ("rocketmq2", "  12345678", True)
     assert (admin.rules, admin.white_address) == (None, "192.168.1.*")
     assert "12345678" not in repr(read)
 
