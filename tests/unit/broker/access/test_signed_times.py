@@ -72,7 +72,7 @@ async def test_a_number_of_the_properties_cannot_be_called_the_time() -> None:
     later = str(BORN_MS + 3_600_000)
     recorded = signed(send("T", properties=f"DUE\x01{later}0\x02".encode()), _ANNA)
     fields = recorded.ext_fields
-    # A field that no broker reads holds what is left over.
+    # A field that no broker reads holds the left-over digits.
     rest = f"{fields['g']}{fields['h']}DUE\x01"
     forged = _relabelled(recorded, fz=rest, g=later, h="0", i="\x02")
     assert _admits(forged)
