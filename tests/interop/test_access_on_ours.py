@@ -30,14 +30,14 @@ _SETTINGS = {
     "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
     "initAuthenticationUser": json.dumps({"username": "root", "password": "roots-secret"}),
     "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inners-secret"}),
-    # Not a setting of Apache's; its clients work with it, too.
-    "signatureReplayWindowSeconds": "60",
 }
+# Not a setting of Apache's; its clients work with it, too.
+_IN_A_WINDOW = {**_SETTINGS, "signatureReplayWindowSeconds": "60"}
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Own]:
-    with flawless_cluster(_SETTINGS) as cluster:
+    with flawless_cluster(_IN_A_WINDOW) as cluster:
         yield cluster
 
 
@@ -250,7 +250,7 @@ async def test_users_and_rules_are_copied_to_another_broker(
 @pytest.fixture(scope="module")
 def guarded_name_server() -> Iterator[Own]:
     """A name server and a broker that both have access control."""
-    with flawless_cluster(_SETTINGS, _SETTINGS) as cluster:
+    with flawless_cluster(_IN_A_WINDOW, _SETTINGS) as cluster:
         yield cluster
 
 
