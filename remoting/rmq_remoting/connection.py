@@ -13,7 +13,7 @@ from .command import RemotingCommand
 from .errors import ConnectionClosed, ProtocolError, TooManyRequests
 from .exchange import Exchange
 from .framing import MAX_FRAME_BYTES, MAX_REQUEST_HEADER_BYTES, encode_frame
-from .peer_address import address_text, descriptor_of, peer_address
+from .peer_address import address_text, descriptor_of, peer_address, reset_on_close
 from .pending_requests import Reply
 
 log = logging.getLogger("rmq.remoting.connection")
@@ -407,9 +407,15 @@ class Connection:
             self._ending.close()
 
     def abort(self) -> None:
-        """Close the connection at once; buffered frames are lost."""
+        """Close the connection at once; buffered frames are lost.
+
+        If the peer has not read some, the connection is reset. Otherwise the kernel would keep what it has
+        taken for minutes, for a peer that does not read.
+        """
         transport = self._transport or self._ending
         if transport is not None:
+            if transport.get_write_buffer_size():
+                reset_on_close(transport)
             transport.abort()
 
     def wait_closed(self) -> asyncio.Future[None]:
