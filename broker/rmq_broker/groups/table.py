@@ -9,6 +9,7 @@ from typing import Final
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_remoting.bodies.topic import DataVersion
+from rmq_remoting.repeated_event import RepeatedEvent
 
 from ..clock import ClockMs
 from ..settings.topics import TopicSettings
@@ -20,6 +21,8 @@ log = logging.getLogger("rmq.broker.groups")
 
 # Groups that are encoded in one step.
 _SLICE: Final = 128
+# At most one line per interval about names that clients may not create.
+_LOG_SECONDS: Final = 1.0
 
 
 class SubscriptionGroupTable:
@@ -35,6 +38,7 @@ class SubscriptionGroupTable:
         self._settings = settings
         self._now_ms = now_ms
         self._listeners: list[Callable[[], None]] = []
+        self._not_created = RepeatedEvent(_LOG_SECONDS)
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         # By group and topic: forbidden permissions, as bits.
         self._forbidden: dict[str, dict[str, int]] = {}
@@ -50,10 +54,23 @@ class SubscriptionGroupTable:
     def find(self, name: str) -> SubscriptionGroupConfig | None:
         """Return a group's configuration; an unknown group is created if auto-creation is enabled.
 
+        None for an unknown group otherwise, and if there are too many groups.
         (SubscriptionGroupManager.findSubscriptionGroupConfig.)
         """
         config = self._table.get(name)
         if config is None and self._may_create(name):
+            most = self._settings.max_auto_create_group_nums
+            if len(self._table) >= most and not is_system_group(name):
+                if count := self._not_created.occurred():
+                    log.warning(
+                        "consumer group not created group=%s refused=%d cause=there are %d groups, the limit "
+                        "is %d (maxAutoCreateGroupNums); create it, or raise the limit",
+                        name,
+                        count,
+                        len(self._table),
+                        most,
+                    )
+                return None
             config = SubscriptionGroupConfig(group_name=name)
             log.info("consumer group created by a client group=%s", name)
             self._replace([config])

@@ -52,6 +52,20 @@ def test_unknown_group_without_auto_creation() -> None:
     assert group_name_problem("x" * 255) is None
 
 
+def test_clients_create_groups_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    settings = broker_settings()
+    table = _table(settings)
+    settings.max_auto_create_group_nums = len(table) + 1
+    assert table.find("A") is not None
+    assert [table.find(name) for name in ("B", "C")] == [None, None]
+    assert table.find("A") is table.get("A")
+    refusals = [record.message for record in caplog.records if "not created" in record.message]
+    assert len(refusals) == 1 and "maxAutoCreateGroupNums" in refusals[0]
+    assert table.find("CID_RMQ_SYS_MORE") is not None
+    table.update(SubscriptionGroupConfig(group_name="B"))
+    assert "B" in table, "administration creates more"
+
+
 def test_update_and_deletion_of_groups() -> None:
     table = _table()
     table.update_all([SubscriptionGroupConfig(group_name="A"), SubscriptionGroupConfig(group_name="B")])
