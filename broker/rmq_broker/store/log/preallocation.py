@@ -71,13 +71,23 @@ class LogPreallocator:
         self._on_progress: Callable[[], None] = _nothing
 
     def start(self, on_progress: Callable[[], None] | None = None) -> None:
-        """Begin to answer requests. `on_progress` is called in a thread after each work and each failure."""
+        """Begin to answer requests. `on_progress` is called in a thread after each work and each failure.
+
+        Raises OSError if there is no memory for the threads.
+        """
         self._on_progress = on_progress or _nothing
         self._executor = executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store-preallocation")
         # All threads are started now, because memory may be short when one is needed.
         all_run = Barrier(_THREADS)
-        for _ in range(_THREADS):
-            executor.submit(all_run.wait)
+        try:
+            for _ in range(_THREADS):
+                executor.submit(all_run.wait)
+        except (MemoryError, RuntimeError) as error:
+            all_run.abort()
+            self.close()
+            raise OSError(
+                errno.ENOMEM, f"the threads that allocate the commit log cannot be started: {error}"
+            ) from error
 
     def allocate_first(self, commit_log: CommitLog) -> None:
         """Allocate space for the first appends, before `start`; blocks. A failure is logged."""
