@@ -406,7 +406,7 @@ async def _side(stack: AsyncExitStack, name: str, namesrv: OwnNamesrv, home: Pat
 
 
 def counts_within(counts: Counts, open_files: int) -> Counts:
-    """Return the counts, reduced in proportion if a process cannot open so many files."""
+    """Return the counts, reduced in proportion if a process may not open enough files."""
     most = open_files - _OTHER_FILES
     if counts.kept <= most:
         return counts
