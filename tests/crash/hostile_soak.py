@@ -21,6 +21,10 @@ Two figures are bounded:
   is not at its limit, and the throughput alone would hide this cost. The rest of a CPU is left for the honest
   clients of a broker at its limit. CPU of the kernel counts as far as the broker's threads spend it.
 
+Other work on the machine still widens the difference, because the attacked broker needs its CPU more often.
+On two cores the throughput was 100 % without other work, and 68 % at a load average of 8. The CPU was 6 % and
+9 %. Each turn prints the load average.
+
 The program fails if
 
 - the throughput is below 80 %, of messages sent or received,
@@ -28,7 +32,7 @@ The program fails if
 - a send of an honest client failed, or an acknowledged message was not received,
 - memory, descriptors or threads of a daemon grew during the hostile turns, or its memory exceeds a bound,
 - a daemon ended, or logged an error,
-- fewer than 95 % of the idle connections were open.
+- fewer than 95 % of the idle connections were open in the median.
 
 It prints the figures, and its exit code is 0 if the broker passed.
 """
@@ -40,6 +44,7 @@ import itertools
 import json
 import os
 import resource
+import statistics
 import sys
 import tempfile
 import time
@@ -253,7 +258,7 @@ class Soak:
     control: Side
     hostile: HostileProcess
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {"broker": [], "namesrv": []})
-    least_idle: int = sys.maxsize
+    idle: list[int] = field(default_factory=list)
 
     async def run(self) -> None:
         """Run all turns."""
@@ -279,13 +284,17 @@ class Soak:
         for side in (self.attacked, self.control):
             side.end(kind)
         cpu_seconds = (await self.hostile.next_state()).cpu_seconds - cpu_seconds
-        print(f"{kind:8s} {seconds:4.0f} s  hostile process: CPU {cpu_seconds / seconds:.0%}", flush=True)
+        print(
+            f"{kind:8s} {seconds:4.0f} s  hostile process: CPU {cpu_seconds / seconds:.0%}; load average "
+            f"{os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
 
     async def _sample(self, *, is_shown: bool) -> None:
         for server in (self.attacked.broker, self.namesrv):
             self.samples[server.name].append(await asyncio.to_thread(_sample, server))
         state = self.hostile.state
-        self.least_idle = min(self.least_idle, state.idle)
+        self.idle.append(state.idle)
         if is_shown:
             sample = self.samples["broker"][-1]
             print(
@@ -306,8 +315,10 @@ class Soak:
         ]
         if self.plan.is_timed:
             found += self._slower()
-        if self.least_idle < (wanted := self.plan.counts.idle * _LEAST_IDLE):
-            found.append(f"only {self.least_idle} idle connections were open, the least is {wanted:.0f}")
+        # The broker closes the silent ones after 120 s, so that for some seconds fewer are open.
+        idle = statistics.median(self.idle)
+        if idle < (wanted := self.plan.counts.idle * _LEAST_IDLE):
+            found.append(f"only {idle:.0f} idle connections were open, the least is {wanted:.0f}")
         for name, samples in self.samples.items():
             for measure, slack in _SLACK.items():
                 values = [getattr(sample, measure) for sample in samples]
