@@ -16,7 +16,7 @@ DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run wheel test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-growth bench-instructions bench-spark pipeline clean
+.PHONY: help install run wheel test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,7 @@ test-long: install test-crash test-spark-kill ## everything long and rare: hours
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -m hypothesis --timeout 1200
 	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
 	$(BIN)/python -m tests.crash.soak
+	$(BIN)/python -m tests.crash.hostile_soak
 
 test-crash: install ## kill, cut power, fill the disk, send hostile requests: RMQ_CRASH_ROUNDS (50) rounds
 	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} RMQ_FUZZ_SECONDS=$${RMQ_FUZZ_SECONDS:-60} $(BIN)/pytest --long tests/crash
@@ -67,6 +68,9 @@ test-spark-versions: install ## the connector with other PySparks and Pythons: 1
 
 soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): no growth, no loss
 	$(BIN)/python -m tests.crash.soak
+
+soak-hostile: install ## 12,000 hostile connections for RMQ_HOSTILE_SECONDS (600): honest clients keep 80 %
+	$(BIN)/python -m tests.crash.hostile_soak
 
 pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (lines/s) MASTER= WORKERS= NAMESRV=
 	@exec $(BIN)/python -m examples.pipeline.run $(if $(LINES),--lines $(LINES)) $(if $(RATE),--rate $(RATE)) \

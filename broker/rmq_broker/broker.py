@@ -93,6 +93,7 @@ class Broker:
             await asyncio.to_thread(make_folder, self.settings.config_dir)
             for load in (
                 services.access.load,
+                services.migration.load,
                 services.groups.load,
                 services.offsets.load,
                 services.filters.load,
@@ -105,7 +106,7 @@ class Broker:
             raise StartError(f"the store in {folder} cannot be opened: {error}{advice}") from error
         except (StoreError, ConfigFileError) as error:
             raise StartError(str(error)) from error
-        services.access.start()
+        services.access.start(services.migration.apply)
         services.topics.start()
         services.groups.start()
         services.filters.start(

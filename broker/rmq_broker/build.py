@@ -66,7 +66,7 @@ async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Disp
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
     _, processors = build_processing(configuration, services, tiers, address, clocks)
     tiers.stop()
-    return build_dispatchers(processors, tiers, None).main
+    return build_dispatchers(processors, tiers, None, None).main
 
 
 def _build(
@@ -82,7 +82,7 @@ def _build(
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks, access_tables)
     configuration.on_change(services.topics.settings_changed)
     registrar, processors = build_processing(configuration, services, tiers, address, clocks)
-    dispatchers = build_dispatchers(processors, tiers, services.access.guard)
+    dispatchers = build_dispatchers(processors, tiers, services.access.guard, services.replays)
     listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
     metrics = build_metrics(
         settings, supervisor, services, tiers, listeners, registrar, processors.caches, clocks.now_ms

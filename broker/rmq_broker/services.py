@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rmq_remoting.daemon.access.service import AccessService, DaemonTexts
 from rmq_remoting.daemon.access.tables import AccessTables
 
+from .access.migration import Migration
+from .access.replay_window import ReplayWindow
+from .access.replays import ReplayProtection
 from .access.requests import RequestNeeds
 from .clients.service import ClientService
 from .delivery.service import DeliveryService
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
     from rmq_remoting.tiers import PoolTier
 
-    from .clock import Clocks
+    from .clock import ClockMs, Clocks
     from .settings.broker import BrokerSettings
 
 
@@ -38,6 +41,8 @@ class Services:
     """One service for each domain. Only the build and `Broker` see all of them."""
 
     access: AccessService
+    migration: Migration
+    replays: ReplayProtection | None
     topics: TopicService
     groups: GroupService
     clients: ClientService
@@ -151,8 +156,11 @@ def build_services(
         store_host,
         clocks,
     )
+    access = _access(settings, access_tables)
     return Services(
-        _access(settings, access_tables),
+        access,
+        Migration(settings, access.tables.users, access.tables.acls),
+        _replays(settings, now_ms),
         topics,
         groups,
         clients,
@@ -177,3 +185,8 @@ def _access(settings: BrokerSettings, shared: AccessTables | None) -> AccessServ
         shared or AccessTables(settings.config_dir),
         owns_tables=shared is None,
     )
+
+
+def _replays(settings: BrokerSettings, now_ms: ClockMs) -> ReplayProtection | None:
+    seconds = settings.signature_replay_window_seconds
+    return ReplayProtection(ReplayWindow(seconds * 1000, now_ms)) if seconds else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from .codes import FLAG_ONEWAY
@@ -13,8 +14,9 @@ from .command import RemotingCommand
 from .errors import ConnectionClosed, ProtocolError, TooManyRequests
 from .exchange import Exchange
 from .framing import MAX_FRAME_BYTES, MAX_REQUEST_HEADER_BYTES, encode_frame
-from .peer_address import address_text, descriptor_of, peer_address
+from .peer_address import address_text, descriptor_of, peer_address, reset_on_close
 from .pending_requests import Reply
+from .repeated_event import RepeatedEvent
 
 log = logging.getLogger("rmq.remoting.connection")
 
@@ -52,6 +54,8 @@ class ConnectionStatistics:
     refused: int = 0  # too many connections
     closed: int = 0
     protocol_errors: int = 0
+    # At most one line per second in the log, for all connections.
+    protocol_error_lines: RepeatedEvent = field(default_factory=partial(RepeatedEvent, 1.0))
     idle_closed: int = 0
     unread_closed: int = 0  # the peer did not read, and too many bytes waited for it and others
     bytes_read: int = 0
@@ -388,11 +392,17 @@ class Connection:
         return self._transport is None or self._transport.is_closing()
 
     def fail(self, error: ProtocolError) -> None:
-        """Log and count that the peer broke the protocol, and close the connection; once per connection."""
+        """Count that the peer broke the protocol, log it once a second, and close the connection."""
         if self._transport is None or self._transport.is_closing():
             return
         self.statistics.protocol_errors += 1
-        log.warning("connection closed, protocol error of the peer peer=%s cause=%s", self.peer, error)
+        if count := self.statistics.protocol_error_lines.occurred():
+            log.warning(
+                "connection closed, protocol error of the peer peer=%s errors=%d cause=%s",
+                self.peer,
+                count,
+                error,
+            )
         self.close()
 
     def close(self) -> None:
@@ -407,9 +417,15 @@ class Connection:
             self._ending.close()
 
     def abort(self) -> None:
-        """Close the connection at once; buffered frames are lost."""
+        """Close the connection at once; buffered frames are lost.
+
+        If the peer has not read some, the connection is reset. Otherwise the kernel would keep what it has
+        taken for minutes, for a peer that does not read.
+        """
         transport = self._transport or self._ending
         if transport is not None:
+            if transport.get_write_buffer_size():
+                reset_on_close(transport)
             transport.abort()
 
     def wait_closed(self) -> asyncio.Future[None]:

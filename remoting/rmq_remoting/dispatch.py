@@ -2,7 +2,8 @@
 
 A processor of an inline tier may return a future. Its response is then deferred: the dispatcher sends it when
 the future is done. The number of deferred responses is bounded by the tier's capacity. A full tier, or a
-request that has waited too long for one, is answered SYSTEM_BUSY at once.
+request that has waited too long for one, is answered SYSTEM_BUSY at once. Held requests (`HeldAnswer`) take
+nothing from the capacity: the processor that holds them bounds them.
 """
 
 from __future__ import annotations
@@ -140,8 +141,11 @@ class Dispatcher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or runs."""
-        return not any(tier.statistics.waiting or tier.statistics.running for tier in self.tiers())
+        """Whether no request waits, runs or is held."""
+        return not any(
+            tier.statistics.waiting or tier.statistics.running or tier.statistics.held
+            for tier in self.tiers()
+        )
 
     def stop(self) -> None:
         """Stop the thread pools."""
@@ -311,12 +315,25 @@ class Dispatcher:
         future: asyncio.Future[Answer],
         received_at: float,
     ) -> None:
-        row.tier.enter(connection)
-        done = partial(self._end_deferred, connection, request, row, received_at, self.clock())
         if isinstance(future, HeldAnswer):
-            future.taken_by(done)
-        else:
-            future.add_done_callback(done)
+            row.tier.statistics.held += 1
+            future.taken_by(partial(self._end_held, connection, request, row, received_at))
+            return
+        row.tier.enter(connection)
+        future.add_done_callback(
+            partial(self._end_deferred, connection, request, row, received_at, self.clock())
+        )
+
+    def _end_held(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        received_at: float,
+        ended: asyncio.Future[Answer],
+    ) -> None:
+        row.tier.statistics.held -= 1
+        self._answer_ended(connection, request, row, received_at, ended, was_held=True)
 
     def _end_deferred(
         self,
@@ -328,12 +345,23 @@ class Dispatcher:
         ended: asyncio.Future[Answer],
     ) -> None:
         row.tier.leave(connection, self.clock() - began)
+        self._answer_ended(connection, request, row, received_at, ended, was_held=False)
+
+    def _answer_ended(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        received_at: float,
+        ended: asyncio.Future[Answer],
+        *,
+        was_held: bool,
+    ) -> None:
         error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
         if isinstance(error, ProtocolError):
             connection.fail(error)
             return
         answer: object = ended.result() if error is None else self._failure(row, request, error)
-        was_held = isinstance(ended, HeldAnswer)
         self._answer(connection, request, row, answer, self.clock() - received_at, was_held=was_held)
 
     def _submit(

@@ -46,10 +46,10 @@ class MessageQueue:
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
 
+def java_order(text: str) -> bytes:
+    """Return the key to sort texts by as Java does: by UTF-16 code units."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
 def _sort_key(queue: MessageQueue) -> tuple[bytes, bytes, int]:
-    """Return the key to sort by: Java compares strings by UTF-16 code units."""
-    return (
-        queue.topic.encode("utf-16-be", "surrogatepass"),
-        queue.broker_name.encode("utf-16-be", "surrogatepass"),
-        queue.queue_id,
-    )
+    return java_order(queue.topic), java_order(queue.broker_name), queue.queue_id

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
+import struct
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -12,6 +15,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # A site gets a network of this size, and each of its hosts may use any address of it.
 _IPV6_SITE_BITS: Final = 64
+_NO_LINGER: Final = struct.pack("ii", 1, 0)  # on, 0 seconds
 
 
 def peer_address(name: object) -> tuple[str, int]:
@@ -31,6 +35,14 @@ def descriptor_of(transport: asyncio.BaseTransport) -> int:
     """Return the number of the socket's descriptor; -1 without a socket."""
     bound = transport.get_extra_info("socket")
     return -1 if bound is None else int(bound.fileno())
+
+
+def reset_on_close(transport: asyncio.BaseTransport) -> None:
+    """Let the end of the connection drop what the kernel has taken of it, and reset the peer's side."""
+    bound = transport.get_extra_info("socket")
+    if bound is not None:
+        with suppress(OSError):
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
 
 def address_of(host: str) -> Address | None:

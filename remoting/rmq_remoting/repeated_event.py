@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
+from collections.abc import Callable
 
 
 class RepeatedEvent:
-    """Counts an event, and says when it is due for a line in the log: at most one per interval."""
+    """Counts an event, and says when it is due for a line in the log: at most one per interval.
 
-    __slots__ = ("_interval_seconds", "_next_at", "_unreported")
+    For any thread; events of several threads at the same moment may be counted as one.
+    """
 
-    def __init__(self, interval_seconds: float) -> None:
+    __slots__ = ("_clock", "_interval_seconds", "_next_at", "_unreported")
+
+    def __init__(self, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_seconds = interval_seconds
+        self._clock = clock
         self._next_at = 0.0
         self._unreported = 0
 
     def occurred(self) -> int:
         """Count the event; return the number of events since the last line if a line is due now, else 0."""
         self._unreported += 1
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         if now < self._next_at:
             return 0
         self._next_at = now + self._interval_seconds

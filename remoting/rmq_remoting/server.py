@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from .admission import Admission
@@ -21,7 +22,14 @@ log = logging.getLogger("rmq.remoting.server")
 
 # Bytes that peers do not read, on all connections of a listener together.
 _MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
+# Interval of counting them. They are counted sooner once so much was written since: 1,000 peers that asked
+# for 1 MiB each filled 1 GiB within a second.
 _UNSENT_CHECK_SECONDS: Final = 1.0
+_UNSENT_CHECK_BYTES: Final = 32 * 1024 * 1024
+_WRITTEN_CHECK_SECONDS: Final = 0.05
+# Bytes of a connection that the kernel takes before the network does. Without a bound it takes up to 4 MiB of
+# each peer that does not read: 1.3 GiB were measured for 1,000 peers that asked for 1 MiB each.
+_MOST_KERNEL_BYTES: Final = 256 * 1024
 # At most one line of a kind about connections that were refused per interval.
 _LOG_SECONDS: Final = 60.0
 
@@ -44,6 +52,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted sockets inherit it
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_KERNEL_BYTES)
         bound.bind((host, port))
     except OSError:
         bound.close()
@@ -88,6 +98,8 @@ class RemotingServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._unsent_check: asyncio.TimerHandle | None = None
+        self._unsent_check_due = 0.0  # by the loop's clock
+        self._unsent_check_bytes = 0  # of bytes_written
         self._stopped = False
         self._refused = RepeatedEvent(_LOG_SECONDS)
         self._failed_handshakes = RepeatedEvent(_LOG_SECONDS)
@@ -109,7 +121,7 @@ class RemotingServer:
             raise
         self._server = await loop.create_server(self._accept, sock=bound, backlog=self._backlog)
         self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)
-        self._unsent_check = loop.call_later(_UNSENT_CHECK_SECONDS, self._close_unread)
+        self._unsent_check = loop.call_later(_WRITTEN_CHECK_SECONDS, self._close_unread)
         return self.port
 
     @property
@@ -244,17 +256,21 @@ class RemotingServer:
 
     def _close_unread(self) -> None:
         """Close connections whose peers do not read, those with the most unsent bytes first."""
-        loop = asyncio.get_running_loop()
-        self._unsent_check = loop.call_later(_UNSENT_CHECK_SECONDS, self._close_unread)
-        unread = [connection for connection in self.connections if not connection.is_writable]
-        total = sum(connection.unsent_bytes for connection in unread)
+        loop, written = asyncio.get_running_loop(), self.statistics.bytes_written
+        self._unsent_check = loop.call_later(_WRITTEN_CHECK_SECONDS, self._close_unread)
+        if loop.time() < self._unsent_check_due and written < self._unsent_check_bytes:
+            return
+        self._unsent_check_due = loop.time() + _UNSENT_CHECK_SECONDS
+        self._unsent_check_bytes = written + _UNSENT_CHECK_BYTES
+        # Connections below their own bound count, too: many of them hold much. 12,000 take 2 ms.
+        total = sum(connection.unsent_bytes for connection in self.connections)
         if total <= self._max_unsent_bytes:
             return
-        unread.sort(key=lambda connection: connection.unsent_bytes, reverse=True)
-        for connection in unread:
+        unread = [(size, each) for each in self.connections if (size := each.unsent_bytes)]
+        unread.sort(key=itemgetter(0), reverse=True)
+        for size, connection in unread:
             if total <= self._max_unsent_bytes:
                 break
-            size = connection.unsent_bytes
             total -= size
             self.statistics.unread_closed += 1
             if count := self._unread_closed.occurred():

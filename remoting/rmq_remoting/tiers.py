@@ -26,6 +26,7 @@ class TierStatistics:
     failed: int = 0
     waiting: int = 0
     running: int = 0  # in a thread of a pool
+    held: int = 0  # long polls: they have bounds of their own, and take nothing from the capacity
     max_waiting: int = 0
     wait_seconds_total: float = 0.0
 
@@ -40,9 +41,22 @@ class TierStatistics:
         self.wait_seconds_total += waited_seconds
 
 
-# Of a tier that is half full no connection may hold more than this part, or this number if it is greater.
+# Of a capacity that is half used no connection may hold more than this part, or this number if it is greater.
 _SHARE: Final = 16
 _LEAST_SHARE: Final = 64
+
+
+def share_of(capacity: int, least: int = _LEAST_SHARE) -> int:
+    """Return how much of a capacity one connection may use once half of it is used."""
+    return max(capacity // _SHARE, least)
+
+
+def has_share(used: int, own: int, capacity: int, least: int = _LEAST_SHARE) -> bool:
+    """Whether a connection may use more of a capacity, of which `used` is used, `own` by itself.
+
+    One connection alone can use half of the capacity; the other half is for those that use less than a share.
+    """
+    return used < capacity // 2 or (used < capacity and own < share_of(capacity, least))
 
 
 class BoundedTier:
@@ -61,7 +75,7 @@ class BoundedTier:
         self.statistics = TierStatistics()
         # Below this number of waiting requests every connection has room.
         self.half = capacity // 2
-        self._share = max(capacity // _SHARE, _LEAST_SHARE)
+        self._share = share_of(capacity)
         self._shares: dict[object, int] = {}  # the waiting requests by connection
 
     def has_room(self, owner: object) -> bool:

@@ -143,11 +143,11 @@ class LedgerLoad:
             self._consuming.set()
 
     async def _pull_by(self, client: RawClient) -> None:
-        waiting: dict[int, Queue] = {}
+        waiting: dict[int, tuple[Queue, int]] = {}
 
         def ask(queue: Queue, offset: int) -> None:
             command = pull(queue[0], "Reader", queue_id=queue[1], offset=offset, suspend_ms=_HOLD_MS)
-            waiting[command.opaque] = queue
+            waiting[command.opaque] = (queue, offset)
             client.send(command)
 
         for queue, end in [(queue, await end_of(client, queue)) for queue in QUEUES]:
@@ -155,7 +155,10 @@ class LedgerLoad:
         self._consuming.set()
         while True:
             answer = await client.receive()
-            queue = waiting.pop(answer.opaque)
+            queue, asked = waiting.pop(answer.opaque)
+            if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY):  # no memory for it now
+                ask(queue, asked)
+                continue
             if answer.code == ResponseCode.SUCCESS:
                 for message in pulled(answer):
                     self._ledger.saw(message)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Final
 from rmq_remoting.codes import RequestCode
 from tests.crash.brokers import FaultyBroker
 from tests.crash.directory import check_directory
+from tests.crash.growth import growth
 from tests.crash.ledger_load import QUEUES, LedgerLoad, end_of, read_queues
 from tests.support.broker_requests import create_topic, request, send, sent
 from tests.support.ledger import Ledger
@@ -29,8 +29,7 @@ from tests.support.raw_client import raw_client
 
 _SAMPLES: Final = 40
 _MIB: Final = 1 << 20
-# Allowed growth of a measure between the second third of the time and the last: a share, plus this amount.
-_GROWTH_SHARE: Final = 0.1
+# Allowed growth of a measure, besides a tenth.
 _SLACK: Final = {"memory": 8 * _MIB, "descriptors": 8, "threads": 4, "log files": 8}
 _SETTINGS: Final = {
     "mappedFileSizeCommitLog": str(4 * _MIB),
@@ -97,15 +96,10 @@ def _growth(samples: Sequence[Sample]) -> list[str]:
         "threads": lambda sample: sample.threads,
         "log files": lambda sample: sample.log_files,
     }
-    third = len(samples) // 3
     problems = []
     for name, measure in measures.items():
-        before, after = (
-            statistics.median(map(measure, part)) for part in (samples[third:-third], samples[-third:])
-        )
-        print(f"{name}: {before:,.0f}, then {after:,.0f}")
-        if after > before * (1 + _GROWTH_SHARE) + _SLACK[name]:
-            problems.append(f"{name} grew from {before:,.0f} to {after:,.0f}")
+        if problem := growth(name, [measure(sample) for sample in samples], _SLACK[name]):
+            problems.append(problem)
     if samples[-1].acknowledged == samples[len(samples) // 2].acknowledged:
         problems.append("no more messages were acknowledged")
     if not any(earlier.log_files > later.log_files for earlier, later in pairwise(samples)):

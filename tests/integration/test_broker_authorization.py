@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,12 +26,17 @@ from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.daemon.configuration import SettingsError
+from rmq_remoting.java_hash import string_hash_code
+from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.message_ids import parse_offset_message_id
+from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.broker_requests import create_topic, send, sent
 from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.namesrv import running_namesrv
 from tests.support.push_consumers import Inbox
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import RawClient, raw_client
-from tests.support.signed_requests import AUTHENTICATION, ROOT, ask_as
+from tests.support.signed_requests import AUTHENTICATION, ROOT, ask_as, signed
 from tests.support.waiting import until
 
 _ANNA = Credentials("anna", "annas-secret")
@@ -230,3 +236,98 @@ async def test_an_overlong_body_is_refused_before_it_is_read(tmp_path: Path) -> 
     async with _broker(tmp_path) as (_, client):
         request = RemotingCommand.request(Code.HEART_BEAT, {}, bytes(2 * 1024 * 1024))
         assert (await client.ask(request)).code == ResponseCode.INVALID_PARAMETER
+
+
+# --- messages named by their place in the log ---
+
+
+def _colliding_key(topic: str, other_topic: str, other_key: str) -> str:
+    """A key whose hash in the index, with its topic, is that of another topic's message."""
+    digits = 7
+    wanted = string_hash_code(f"{other_topic}#{other_key}") & 0xFFFFFFFF
+    begin = string_hash_code(f"{topic}#{chr(33) * digits}") & 0xFFFFFFFF
+    rest, key = (wanted - begin) % (1 << 32), ""
+    for _ in range(digits):
+        rest, digit = divmod(rest, 31)
+        key = chr(33 + digit) + key
+    assert string_hash_code(f"{topic}#{key}") & 0xFFFFFFFF == wanted
+    return key
+
+
+@asynccontextmanager
+async def _two_topics(folder: Path) -> AsyncIterator[tuple[RunningBroker, RawClient]]:
+    """A broker whose normal user has all rights for topic T and groups g…, none for topic Secret."""
+    async with _broker(folder) as (broker, client):
+        for topic in ("T", "Secret"):
+            assert (await client.ask(signed(create_topic(topic, 1), ROOT))).code == ResponseCode.SUCCESS
+        await _grant(
+            client,
+            {"resource": "Topic:T", "actions": ["Pub", "Sub", "Get", "Update"]},
+            {"resource": "Group:g*", "actions": ["Sub"]},
+        )
+        yield broker, client
+
+
+async def _sent(client: RawClient, topic: str, **properties: str) -> tuple[int, int]:
+    """Send a message as the super user; return its offsets in the log and in its queue."""
+    answer = sent(await client.ask(signed(send(topic, b"body", properties=properties), ROOT)))
+    return parse_offset_message_id(answer.msg_id).physical_offset, answer.queue_offset
+
+
+async def test_messages_of_other_topics_cannot_be_viewed(tmp_path: Path) -> None:
+    async with _two_topics(tmp_path) as (_, client):
+        places = {topic: (await _sent(client, topic))[0] for topic in ("T", "Secret")}
+        for topic, code in (("T", ResponseCode.SUCCESS), ("Secret", ResponseCode.NO_PERMISSION)):
+            fields = {"topic": "T", "offset": str(places[topic])}
+            answer = await ask_as(client, Code.VIEW_MESSAGE_BY_ID, fields, keys=_ANNA)
+            assert answer.code == code, (topic, answer.remark)
+            assert bool(answer.body) == (topic == "T")
+        answer = await ask_as(client, Code.VIEW_MESSAGE_BY_ID, fields, keys=ROOT)
+        assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_messages_of_other_topics_cannot_be_queried_by_equal_hashes(tmp_path: Path) -> None:
+    key = _colliding_key("T", "Secret", "k")
+    async with _two_topics(tmp_path) as (broker, client):
+        await _sent(client, "Secret", KEYS="k")
+        await until(lambda: broker.store.index.end_offset == broker.store.max_phy_offset())
+        fields = {"topic": "T", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(1 << 60)}
+        answer = await ask_as(client, Code.QUERY_MESSAGE, {**fields, "key": key}, keys=_ANNA)
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
+        await _sent(client, "T", KEYS=key)
+        await until(lambda: broker.store.index.end_offset == broker.store.max_phy_offset())
+        answer = await ask_as(client, Code.QUERY_MESSAGE, {**fields, "key": key}, keys=_ANNA)
+        assert [message.topic for message in decode_messages(answer.body)] == ["T"]
+
+
+async def test_messages_of_other_topics_cannot_be_sent_back(tmp_path: Path) -> None:
+    """They would be redelivered to a group that the client may consume with."""
+    async with _two_topics(tmp_path) as (broker, client):
+        body = {"groupName": "g"}
+        made = await ask_as(client, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        assert made.code == ResponseCode.SUCCESS
+        for topic, code in (("Secret", ResponseCode.NO_PERMISSION), ("T", ResponseCode.SUCCESS)):
+            place, _ = await _sent(client, topic)
+            fields = {"group": "g", "offset": str(place), "delayLevel": "1", "originTopic": "T"}
+            answer = await ask_as(client, Code.CONSUMER_SEND_MSG_BACK, fields, keys=_ANNA)
+            assert answer.code == code, (topic, answer.remark)
+        assert broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
+
+
+@pytest.mark.parametrize("outcome", [MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK])
+async def test_transactions_of_other_topics_cannot_be_ended(tmp_path: Path, outcome: int) -> None:
+    async with _two_topics(tmp_path) as (broker, client):
+        for topic, code in (("Secret", ResponseCode.NO_PERMISSION), ("T", ResponseCode.SUCCESS)):
+            place, queue_offset = await _sent(client, topic, TRAN_MSG="true", PGROUP="PG", UNIQ_KEY=topic)
+            fields = {
+                "topic": "T",
+                "producerGroup": "PG",
+                "tranStateTableOffset": str(queue_offset),
+                "commitLogOffset": str(place),
+                "commitOrRollback": str(int(outcome)),
+                "msgId": topic,
+            }
+            answer = await ask_as(client, Code.END_TRANSACTION, fields, keys=_ANNA)
+            assert answer.code == code, (topic, answer.remark)
+        ended = broker.services.transactions.ending
+        assert ended.committed + ended.rolled_back == Counter({"T": 1})

@@ -297,7 +297,9 @@ async def test_what_waits_and_what_is_refused_shows(broker: RunningBroker) -> No
         answered = {"request_code": "pull_message", "is_long_polling": is_long_polling}
         assert later.value("rocketmq_rpc_latency_milliseconds_count", **answered) == 1
     assert scrape.value("rmq_held_pulls") == 1
-    assert scrape.value("rmq_tier_waiting", tier="pull") == 1
+    assert scrape.value("rmq_tier_held", tier="pull") == 1
+    assert scrape.value("rmq_tier_waiting", tier="pull") == 0
+    assert scrape.value("rmq_held_pulls_refused_total") == 0
     assert scrape.value("rocketmq_processor_watermark", processor="pull") == 0
     assert scrape.value("rmq_requests_unsupported_total") == 1
     refused = {"request_code": "send_message_v2", "response_code": "invalid_parameter"}

@@ -18,6 +18,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.message import MessageExt
 from tests.support.broker_requests import (
+    ask_among_notifications,
     create_topic,
     heartbeat,
     pull,
@@ -198,6 +199,38 @@ async def test_index_files_are_begun(tmp_path: Path, disk: SlowDisk) -> None:
             await honest.works(rounds=50)
         await until(lambda: index.end_offset == broker.store.max_phy_offset())
         assert len(index._files.files) > 2
+
+
+async def test_bit_maps_of_filters_are_written(tmp_path: Path, disk: SlowDisk) -> None:
+    settings = {
+        "enablePropertyFilter": "true",
+        "enableConsumeQueueExt": "true",
+        "enableCalcFilterBitMap": "true",
+    }
+    async with running_broker(tmp_path, **settings, **_BUSY) as broker, _honest(broker) as honest:
+        async with broker.client() as member:
+            subscription = {"Filtered": "a > 5"}
+            beat = heartbeat("m", "SQL", subscription, sub_version=10, expression_type="SQL92")
+            succeeded(await member.ask(create_topic("Filtered", 1)))
+            succeeded((await ask_among_notifications(member, beat))[0])
+            async with broker.client() as client:
+                with disk.stopped():
+                    for value in range(10):
+                        sent(await client.ask(send("Filtered", b"%d" % value, properties={"a": str(value)})))
+                    await honest.works()
+        assert broker.store.queue_entries("Filtered", 0, 0, 10)
+    assert (tmp_path / "store/consumequeue_ext/Filtered/0").exists()
+
+
+async def test_metrics_of_timers_that_lag(tmp_path: Path, disk: SlowDisk) -> None:
+    settings = {**_BUSY, "timerStopEnqueue": "true"}
+    async with running_broker(tmp_path, **settings) as broker, _honest(broker) as honest:
+        async with broker.client() as client:
+            sent(await client.ask(send("Timed", properties={"TIMER_DELAY_SEC": "60"})))
+        with disk.stopped():
+            assert broker.services.timers.entering.behind == 1
+            assert broker.services.timers.entering.behind_ms() >= 0
+            await honest.works()
 
 
 async def test_the_log_rolls_over(tmp_path: Path, disk: SlowDisk) -> None:

@@ -29,24 +29,44 @@ def _tier(broker: RunningBroker, name: str) -> Tier:
 # --- tiers ---
 
 
-async def test_a_full_pull_tier_refuses_at_once_and_other_tiers_serve(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, pullThreadPoolQueueCapacity=3) as broker, broker.client() as client:
+async def test_held_pulls_take_nothing_from_the_capacity_of_their_tier(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, pullThreadPoolQueueCapacity=1) as broker, broker.client() as client:
         await client.ask(create_topic("T", 4))
         client.send(*[pull("T", queue_id=queue, suspend_ms=_LONG_MS) for queue in range(3)])
         await until(lambda: broker.held_pulls.count == 3)
+        tier = _tier(broker, "pull").statistics
+        assert (tier.held, tier.waiting) == (3, 0)
+        assert (await client.ask(pull("T", queue_id=3))).code == ResponseCode.PULL_NOT_FOUND
+        async with broker.client() as producer:
+            sent(await producer.ask(send("T", queue_id=0)))
+        assert len(pulled(await client.receive())) == 1
+        assert (tier.held, tier.rejected_full) == (2, 0)
 
-        refused = await client.ask(pull("T", queue_id=3, suspend_ms=_LONG_MS))
+
+async def test_a_pull_over_the_bound_of_held_ones_is_refused_unless_there_is_a_message(
+    tmp_path: Path,
+) -> None:
+    async with running_broker(tmp_path, maxHeldPulls=3) as broker, broker.client() as client:
+        await client.ask(create_topic("T", 4))
+        sent(await client.ask(send("T", queue_id=3)))
+        client.send(*[pull("T", queue_id=queue, suspend_ms=_LONG_MS) for queue in range(3)])
+        await until(lambda: broker.held_pulls.count == 3)
+
+        assert len(pulled(await client.ask(pull("T", queue_id=3, suspend_ms=_LONG_MS)))) == 1
+        refused = await client.ask(pull("T", queue_id=3, offset=1, suspend_ms=_LONG_MS))
         assert refused.code == ResponseCode.SYSTEM_BUSY
-        assert str(refused.remark).startswith("[REJECTREQUEST]")
-        assert _tier(broker, "pull").statistics.rejected_full == 1
+        assert str(refused.remark).startswith(
+            "[REJECTREQUEST]system busy: 3 pulls without a message are held"
+        )
+        assert broker.held_pulls.refused == 1
 
-        lite = await client.ask(pull("T", queue_id=3, code=Code.LITE_PULL_MESSAGE))
+        lite = await client.ask(pull("T", queue_id=2, code=Code.LITE_PULL_MESSAGE))
         assert lite.code == ResponseCode.PULL_NOT_FOUND
         async with broker.client() as producer:
             sent(await producer.ask(send("T", queue_id=0)))
         assert len(pulled(await client.receive())) == 1
-        # The tier has room again.
-        client.send(pull("T", queue_id=3, suspend_ms=_LONG_MS))
+        # There is a place again.
+        client.send(pull("T", queue_id=3, offset=1, suspend_ms=_LONG_MS))
         await until(lambda: broker.held_pulls.count == 3)
 
 
@@ -210,7 +230,7 @@ async def test_held_pulls_of_a_client_that_never_reads_do_not_pile_up(tmp_path: 
             deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
             answered = 0
             while answered < 2000:
-                held.check_all()
+                await held.check_all()
                 assert len(pulled(await deaf.receive())) == 1
                 answered += 1
         assert held.count == 0

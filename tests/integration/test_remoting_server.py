@@ -267,11 +267,12 @@ async def test_many_concurrent_connections() -> None:
 
 
 @pytest.mark.each_loop
+@pytest.mark.parametrize("own_bound", [64 * 1024, 64 * MIB], ids=["above own bound", "below own bound"])
 async def test_peers_that_do_not_read_hold_a_bounded_number_of_bytes(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, own_bound: int
 ) -> None:
     """Beyond the bound the connections with the most unsent bytes are closed; others are served."""
-    settings = ConnectionSettings(write_high_bytes=64 * 1024, write_low_bytes=16 * 1024)
+    settings = ConnectionSettings(write_high_bytes=own_bound, write_low_bytes=16 * 1024)
     server = RemotingServer(dispatcher(), settings=settings, max_unsent_bytes=16 * MIB)
     await server.start(LOOPBACK, 0)
     async with AsyncExitStack() as stack:
@@ -285,4 +286,25 @@ async def test_peers_that_do_not_read_hold_a_bounded_number_of_bytes(
         assert sum(connection.unsent_bytes for connection in server.connections) <= 16 * MIB
         await until(lambda: len(server.connections) == 2)
         assert "peers do not read their responses" in caplog.text
+    await server.stop()
+
+
+@pytest.mark.each_loop
+async def test_the_kernel_holds_few_bytes_for_a_peer_that_does_not_read() -> None:
+    """The bytes in the kernel count towards no bound, and go with the connection when it is aborted."""
+    loop = asyncio.get_running_loop()
+    server = RemotingServer(dispatcher())
+    await server.start(LOOPBACK, 0)
+    with unread_socket(server.port) as deaf:
+        await loop.sock_sendall(deaf, encode_frame(request(11)))
+        await until(lambda: server.statistics.reads_paused)
+        (connection,) = server.connections
+        assert connection.unsent_bytes > 11 * MIB
+
+        connection.abort()
+
+        await until(lambda: server.statistics.closed)
+        with pytest.raises(ConnectionResetError):
+            while await loop.sock_recv(deaf, MIB):
+                pass
     await server.stop()

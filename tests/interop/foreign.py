@@ -169,12 +169,16 @@ class GoClient(ForeignClient):
 class NodeClient(ForeignClient):
     """ali-ons; sub-commands send and consume."""
 
-    def __init__(self, program: NodeProgram, namesrv: str, home: Path) -> None:
+    def __init__(
+        self, program: NodeProgram, namesrv: str, home: Path, *, options: Sequence[str] = ()
+    ) -> None:
+        """`options` are added to every command line."""
         super().__init__(namesrv, home)
         self._program = program
+        self._options = options
 
     def command(self, arguments: list[str]) -> list[str]:
-        return [str(self._program.node), str(self._program.script), *arguments]
+        return [str(self._program.node), str(self._program.script), *arguments, *self._options]
 
 
 class MqAdmin:

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from rmq_client import Admin, ClientSettings, Credentials
+from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.interop.checks import bodies_of, check_sends_and_consumes
 from tests.interop.clusters import Own, flawless_cluster
-from tests.interop.foreign import GoClient, JavaClient, MqAdmin
+from tests.interop.foreign import ForeignClient, GoClient, JavaClient, MqAdmin, NodeClient
 from tests.support.apache import ApacheBroker
 from tests.support.own_servers import OwnBroker, OwnNamesrv
-from tests.support.toolchain import JavaProgram
+from tests.support.raw_client import raw_client
+from tests.support.signed_requests import ask_as
+from tests.support.toolchain import JavaProgram, NodeProgram
 
 _AUTH = "org.apache.rocketmq.auth"
 _ROOT = Credentials("root", "roots-secret")
@@ -29,11 +32,13 @@ _SETTINGS = {
     "initAuthenticationUser": json.dumps({"username": "root", "password": "roots-secret"}),
     "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inners-secret"}),
 }
+# Not a setting of Apache's; its clients work with it, too.
+_IN_A_WINDOW = {**_SETTINGS, "signatureReplayWindowSeconds": "60"}
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Own]:
-    with flawless_cluster(_SETTINGS) as cluster:
+    with flawless_cluster(_IN_A_WINDOW) as cluster:
         yield cluster
 
 
@@ -57,8 +62,39 @@ def _mqadmin(program: JavaProgram, cluster: Own, folder: Path, keys: Credentials
     return MqAdmin(program, cluster[0].address, home)
 
 
-def _go_options(keys: Credentials) -> list[str]:
+def _key_options(keys: Credentials) -> list[str]:
     return ["--access-key", keys.access_key, "--secret-key", keys.secret_key]
+
+
+@pytest.fixture
+async def useless(guarded: Own, name: str) -> dict[str, Credentials | None]:
+    """Credentials of clients that may do nothing, each under the reason."""
+    disabled, without_rules = Credentials(f"d-{name}", "a-secret"), Credentials(f"w-{name}", "a-secret")
+    async with raw_client(int(guarded[1].address.rpartition(":")[2])) as client:
+        for keys, status in ((disabled, "disable"), (without_rules, "enable")):
+            body = {"password": keys.secret_key, "userType": "Normal", "userStatus": status}
+            made = await ask_as(
+                client, RequestCode.AUTH_CREATE_USER, {"username": keys.access_key}, body, keys=_ROOT
+            )
+            assert made.code == ResponseCode.SUCCESS
+    return {
+        "missing": None,
+        "wrong": Credentials("root", "wrong"),
+        "disabled": disabled,
+        "without rules": without_rules,
+    }
+
+
+async def _check_refused(client: ForeignClient, topic: str) -> str:
+    """Expect that a client sends nothing; return its error as text."""
+    refused = await client.run("send", topic=topic, count=1)
+    assert refused.error is not None
+    return json.dumps(refused.error)
+
+
+async def _check_nothing_sent(address: str, topic: str) -> None:
+    async with Admin(address, settings=ClientSettings(credentials=_ROOT)) as admin:
+        assert all(stats.max_offset == 0 for stats in (await admin.topic_stats(topic)).values())
 
 
 @pytest.mark.java
@@ -69,24 +105,70 @@ async def test_java(
     address, home = guarded[0].address, tmp_path / "java"
     client = JavaClient(java_program, address, home, header=header, properties=_java_properties(_ROOT))
     await check_sends_and_consumes(client, guarded_topic)
-    for wrong in ({}, _java_properties(Credentials("root", "wrong"))):
-        other = JavaClient(java_program, address, home, header=header, properties=wrong)
-        refused = await other.run("send", topic=guarded_topic, count=1)
-        assert refused.error is not None
-        assert "CODE: 16" in json.dumps(refused.error)
+    with client.shell() as shell:
+        for mode in ("sync", "async", "oneway"):
+            (await shell.run("send", topic=guarded_topic, count=50, mode=mode, tag=mode)).check()
+        received = await shell.run("pull", topic=guarded_topic, group="p", tag="async", count=50)
+        assert len(bodies_of(received.check())) == 50
+
+
+@pytest.mark.java
+async def test_java_with_useless_credentials(
+    java_program: JavaProgram,
+    guarded: Own,
+    guarded_topic: str,
+    useless: dict[str, Credentials | None],
+    tmp_path: Path,
+) -> None:
+    for keys in useless.values():
+        properties = {} if keys is None else _java_properties(keys)
+        client = JavaClient(java_program, guarded[0].address, tmp_path / "java", properties=properties)
+        assert "CODE: 16" in await _check_refused(client, guarded_topic)
+    await _check_nothing_sent(guarded[0].address, guarded_topic)
 
 
 @pytest.mark.go
 async def test_go(go_program: Path, guarded: Own, guarded_topic: str, tmp_path: Path) -> None:
     address, home = guarded[0].address, tmp_path / "go"
     await check_sends_and_consumes(
-        GoClient(go_program, address, home, options=_go_options(_ROOT)), guarded_topic
+        GoClient(go_program, address, home, options=_key_options(_ROOT)), guarded_topic
     )
-    for options in ([], _go_options(Credentials("root", "wrong"))):
-        refused = await GoClient(go_program, address, home, options=options).run(
-            "send", topic=guarded_topic, count=1
-        )
-        assert refused.error is not None
+
+
+@pytest.mark.go
+async def test_go_with_useless_credentials(
+    go_program: Path,
+    guarded: Own,
+    guarded_topic: str,
+    useless: dict[str, Credentials | None],
+    tmp_path: Path,
+) -> None:
+    for keys in useless.values():
+        options = [] if keys is None else _key_options(keys)
+        client = GoClient(go_program, guarded[0].address, tmp_path / "go", options=options)
+        await _check_refused(client, guarded_topic)
+    await _check_nothing_sent(guarded[0].address, guarded_topic)
+
+
+@pytest.mark.node
+async def test_node(node_program: NodeProgram, guarded: Own, guarded_topic: str, tmp_path: Path) -> None:
+    client = NodeClient(node_program, guarded[0].address, tmp_path / "node", options=_key_options(_ROOT))
+    await check_sends_and_consumes(client, guarded_topic)
+
+
+@pytest.mark.node
+async def test_node_with_useless_credentials(
+    node_program: NodeProgram,
+    guarded: Own,
+    guarded_topic: str,
+    useless: dict[str, Credentials | None],
+    tmp_path: Path,
+) -> None:
+    for keys in useless.values():
+        options = [] if keys is None else _key_options(keys)
+        client = NodeClient(node_program, guarded[0].address, tmp_path / "node", options=options)
+        await _check_refused(client, guarded_topic)
+    await _check_nothing_sent(guarded[0].address, guarded_topic)
 
 
 @pytest.mark.java
@@ -117,7 +199,7 @@ async def test_rules_made_by_mqadmin_count_for_every_client(
     named = ["-u", user.access_key, "-p", user.secret_key, "-t", "Normal"]
     (await admin.run("createUser", *cluster, *named)).check()
     java = JavaClient(java_program, guarded[0].address, tmp_path / "java", properties=_java_properties(user))
-    go = GoClient(go_program, guarded[0].address, tmp_path / "go", options=_go_options(user))
+    go = GoClient(go_program, guarded[0].address, tmp_path / "go", options=_key_options(user))
     for client in (java, go):
         refused = await client.run("send", topic=guarded_topic, count=1)
         assert refused.error is not None
@@ -169,7 +251,7 @@ async def test_users_and_rules_are_copied_to_another_broker(
 @pytest.fixture(scope="module")
 def guarded_name_server() -> Iterator[Own]:
     """A name server and a broker that both have access control."""
-    with flawless_cluster(_SETTINGS, _SETTINGS) as cluster:
+    with flawless_cluster(_IN_A_WINDOW, _SETTINGS) as cluster:
         yield cluster
 
 
@@ -189,7 +271,7 @@ async def test_the_name_server_serves_known_users_by_rules_made_by_mqadmin(
     user = Credentials(f"u-{name}", "users-secret")
     subject = ["-s", f"User:{user.access_key}"]
     java = JavaClient(java_program, namesrv.address, tmp_path / "java", properties=_java_properties(user))
-    go = GoClient(go_program, namesrv.address, tmp_path / "go", options=_go_options(user))
+    go = GoClient(go_program, namesrv.address, tmp_path / "go", options=_key_options(user))
     rules = ((f"Topic:{name}", "Pub,Sub"), (f"Group:{name}*", "Sub"))
     for resource, actions in rules:
         on_broker = ["-b", broker.address, *subject]

@@ -54,6 +54,14 @@ def secured(certificate: Certificate, client_certificate: Certificate, folder: P
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Own]:
+    """Servers as a client sees them through somebody who strips TLS."""
+    settings = {"tls.server.mode": "disabled"}
+    with flawless_cluster(settings, settings) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def verifying(certificate: Certificate, client_certificate: Certificate) -> dict[str, str]:
     """System properties of a Java client that verifies the servers and shows its certificate."""
@@ -125,6 +133,23 @@ async def test_java_is_refused(
     client = JavaClient(java_program, secured[0].address, tmp_path / "java", properties=properties)
     refused = await client.run("send", topic=secured_topic, count=1)
     assert refused.error is not None
+
+
+@pytest.mark.java
+async def test_java_never_falls_back_to_plain_text(
+    java_program: JavaProgram, plain: Own, verifying: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    """With TLS enabled it does not fall back to plain text, if that is all that servers speak."""
+    async with Admin(plain[0].address) as admin:
+        await admin.create_topic(name, queues=1)
+    for properties in (verifying, _TRUSTING):
+        client = JavaClient(java_program, plain[0].address, tmp_path / "java", properties=properties)
+        refused = await client.run("send", topic=name, count=1)
+        assert refused.error is not None
+    async with Admin(plain[0].address) as admin:
+        (stats,) = (await admin.topic_stats(name)).values()
+        assert stats.max_offset == 0
+    (await JavaClient(java_program, plain[0].address, tmp_path / "java").run("send", topic=name)).check()
 
 
 @pytest.mark.java

@@ -31,6 +31,8 @@ _CONNECTOR_BEFORE_LIMITS: Final = (
     "-Wignore:unclosed <socket:ResourceWarning",
     "-Wignore::pytest.PytestUnraisableExceptionWarning",
 )
+# Filters are pushed to sources since 4.1.
+_BEFORE_FILTERS: Final = ("--ignore=tests/unit/spark/driver/test_pushed_filters.py",)
 _SDK: Final = ("tests/unit/client", "tests/unit/remoting")
 _TESTED_PYTHON: Final = "3.11"
 # Pinned for the newest PySpark; an older one has pins of its own.
@@ -48,8 +50,10 @@ class Combination:
         """Return the arguments for pytest. Tests of the SDK do not depend on Spark: one run per Python is
         enough.
         """
-        before_limits = tuple(map(int, self.pyspark.split("."))) < (4, 2)
-        connector = _CONNECTOR_BEFORE_LIMITS if before_limits else _CONNECTOR
+        version = tuple(map(int, self.pyspark.split(".")))
+        connector = _CONNECTOR_BEFORE_LIMITS if version < (4, 2) else _CONNECTOR
+        if version < (4, 1):
+            connector = (*connector, *_BEFORE_FILTERS)
         return connector if self.python == _TESTED_PYTHON else (*connector, *_SDK)
 
     def __str__(self) -> str:

@@ -58,7 +58,7 @@ class SyncedMemory:
         is_new = not folder.exists()
         for path in (self._content, self._pins, self._earlier):
             path.mkdir(parents=True, exist_ok=True)
-        self._lost: set[int] = set()
+        self._lost: dict[int, set[int]] = {}  # page numbers by inode
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._journal = os.open(folder / "names", flags, 0o644)
         if is_new:
@@ -73,7 +73,7 @@ class SyncedMemory:
         """Note one flush: the present content of the file is on the disk when the call returns."""
         if call.is_folder:
             self._note_names(Path(call.path))
-        elif self._is_inside(Path(call.path)) and call.inode not in self._lost:
+        elif self._is_inside(Path(call.path)):
             if not self._strict_names and (call.path, call.inode) not in self._named:
                 self._note_way_to(Path(call.path), call.inode)
             if call.map is None:
@@ -81,9 +81,12 @@ class SyncedMemory:
                 self._copy_whole(call.descriptor, call.inode)
             else:
                 begin, end = call.begin, call.begin + call.size
-                self._write(call.inode, begin, call.map[begin:end], len(call.map))
+                content = call.map[begin:end]
+                # First, because the process may be killed between the two: no page may have a content from
+                # before one that counts as flushed.
                 if (self._earlier / str(call.inode)).exists():
                     self._note_earlier(call.inode, _EARLIER.pack(begin, end))
+                self._write(call.inode, begin, content, len(call.map))
 
     def written(self, call: WriteCall) -> None:
         """Keep what pages hold before they are changed: it may be what got to the disk."""
@@ -96,12 +99,26 @@ class SyncedMemory:
                 notes += [_EARLIER.pack(call.position + at, -1), page]
         if notes:
             self._note_earlier(call.inode, b"".join(notes))
+        first = call.position // _PAGE_BYTES
+        pages = range(first, first + max(1, -(-len(call.content) // _PAGE_BYTES)))
+        self._lost.get(call.inode, set()).difference_update(pages)
 
     def lost(self, call: FlushCall) -> None:
-        """Note a failed flush: from now on nothing of this file reaches the disk, also by later flushes."""
-        if call.descriptor >= 0:
+        """Note a failed flush: later flushes skip its pages until they are written again, as on Linux."""
+        if not self._is_inside(Path(call.path)):
+            return
+        if call.map is None:
             self.pin(call.descriptor)
-        self._lost.add(call.inode)
+            begin, content = 0, _whole_content(call.descriptor)
+        else:
+            begin, content = call.begin, call.map[call.begin : call.begin + call.size]
+        flushed = self._content / str(call.inode)
+        on_disk = flushed.read_bytes()[begin:] if flushed.exists() else b""
+        self._lost.setdefault(call.inode, set()).update(
+            (begin + at) // _PAGE_BYTES
+            for at in range(0, len(content), _PAGE_BYTES)
+            if content[at : at + _PAGE_BYTES] != on_disk[at : at + _PAGE_BYTES].ljust(_PAGE_BYTES, b"\0")
+        )
 
     def pin(self, descriptor: int) -> None:
         """Keep a file as long as this memory, so that its inode number is not reused."""
@@ -175,8 +192,7 @@ class SyncedMemory:
             status = os.fstat(descriptor)
             if status.st_ino == entry.inode():  # otherwise the file has been replaced meanwhile
                 self.pin(descriptor)
-                if status.st_ino not in self._lost:
-                    self._write(status.st_ino, 0, b"", status.st_size)
+                self._write(status.st_ino, 0, b"", status.st_size)
         finally:
             os.close(descriptor)
 
@@ -193,14 +209,36 @@ class SyncedMemory:
         if size == 0:
             self._write(inode, 0, b"", 0)
 
+    def _kept_parts(self, inode: int, position: int, content: bytes) -> list[tuple[int, bytes]]:
+        """The parts of a flushed range that get to the disk, and their positions."""
+        lost = self._lost.get(inode)
+        if not lost:
+            return [(position, content)]
+        parts = []
+        at = 0
+        while at < len(content):
+            page, inside = divmod(position + at, _PAGE_BYTES)
+            until = min(len(content), at + _PAGE_BYTES - inside)
+            if page not in lost:
+                parts.append((position + at, content[at:until]))
+            at = until
+        return parts
+
     def _write(self, inode: int, position: int, content: bytes, size: int) -> None:
         descriptor = os.open(self._content / str(inode), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            _pwrite(descriptor, content, position)
+            for at, part in self._kept_parts(inode, position, content):
+                _pwrite(descriptor, part, at)
             if os.fstat(descriptor).st_size != size:
                 os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)
+
+
+def _whole_content(descriptor: int) -> bytes:
+    """The content of a file, whose descriptor may be open for writing alone."""
+    with open(f"/proc/self/fd/{descriptor}", "rb") as file:  # noqa: PTH123 (a link without a path's meaning)
+        return file.read()
 
 
 def cut_power(root: Path, memory: Path, to: Path, chance: random.Random, share_kept: float = 0.0) -> None:

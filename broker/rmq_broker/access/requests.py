@@ -26,13 +26,13 @@ from ..topics.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
 
-_PUB: Final[Actions] = (Action.PUB,)
-_SUB: Final[Actions] = (Action.SUB,)
+PUB: Final[Actions] = (Action.PUB,)
+SUB: Final[Actions] = (Action.SUB,)
 _GET: Final[Actions] = (Action.GET,)
-_UPDATE: Final[Actions] = (Action.UPDATE,)
+UPDATE: Final[Actions] = (Action.UPDATE,)
 _CREATE: Final[Actions] = (Action.CREATE,)
 _DELETE: Final[Actions] = (Action.DELETE,)
-_READ: Final[Actions] = (Action.SUB, Action.GET)
+READ: Final[Actions] = (Action.SUB, Action.GET)
 _MOVE: Final[Actions] = (Action.SUB, Action.UPDATE)
 
 # Separators of group and topic in the names of POP's retry topics.
@@ -50,40 +50,40 @@ class Fields(NamedTuple):
 
 
 _BY_FIELDS: Final[Mapping[int, Fields]] = {
-    Code.RECALL_MESSAGE: Fields(_PUB, topics=("topic",)),
-    Code.CONSUMER_SEND_MSG_BACK: Fields(_SUB, groups=("group",)),
-    Code.PULL_MESSAGE: Fields(_SUB, groups=("consumerGroup",), topics=("topic",)),
-    Code.LITE_PULL_MESSAGE: Fields(_SUB, groups=("consumerGroup",), topics=("topic",)),
-    Code.POP_MESSAGE: Fields(_SUB, groups=("consumerGroup",), topics=("topic",)),
-    Code.PEEK_MESSAGE: Fields(_SUB, groups=("consumerGroup",), topics=("topic",)),
-    Code.NOTIFICATION: Fields(_SUB, groups=("consumerGroup",), topics=("topic",)),
-    Code.POLLING_INFO: Fields(_READ, groups=("consumerGroup",), topics=("topic",)),
-    Code.ACK_MESSAGE: Fields(_SUB, groups=("consumerGroup",), topics=("topic",), may_be_popped=True),
+    Code.RECALL_MESSAGE: Fields(PUB, topics=("topic",)),
+    Code.CONSUMER_SEND_MSG_BACK: Fields(SUB, groups=("group",)),
+    Code.PULL_MESSAGE: Fields(SUB, groups=("consumerGroup",), topics=("topic",)),
+    Code.LITE_PULL_MESSAGE: Fields(SUB, groups=("consumerGroup",), topics=("topic",)),
+    Code.POP_MESSAGE: Fields(SUB, groups=("consumerGroup",), topics=("topic",)),
+    Code.PEEK_MESSAGE: Fields(SUB, groups=("consumerGroup",), topics=("topic",)),
+    Code.NOTIFICATION: Fields(SUB, groups=("consumerGroup",), topics=("topic",)),
+    Code.POLLING_INFO: Fields(READ, groups=("consumerGroup",), topics=("topic",)),
+    Code.ACK_MESSAGE: Fields(SUB, groups=("consumerGroup",), topics=("topic",), may_be_popped=True),
     Code.CHANGE_MESSAGE_INVISIBLETIME: Fields(
-        _SUB, groups=("consumerGroup",), topics=("topic",), may_be_popped=True
+        SUB, groups=("consumerGroup",), topics=("topic",), may_be_popped=True
     ),
-    Code.GET_CONSUMER_LIST_BY_GROUP: Fields(_READ, groups=("consumerGroup",)),
-    Code.QUERY_CONSUMER_OFFSET: Fields(_READ, groups=("consumerGroup",), topics=("topic",)),
+    Code.GET_CONSUMER_LIST_BY_GROUP: Fields(READ, groups=("consumerGroup",)),
+    Code.QUERY_CONSUMER_OFFSET: Fields(READ, groups=("consumerGroup",), topics=("topic",)),
     Code.UPDATE_CONSUMER_OFFSET: Fields(_MOVE, groups=("consumerGroup",), topics=("topic",)),
     # A consumer asks for these, too.
-    Code.GET_MAX_OFFSET: Fields(_READ, topics=("topic",)),
-    Code.GET_MIN_OFFSET: Fields(_READ, topics=("topic",)),
-    Code.SEARCH_OFFSET_BY_TIMESTAMP: Fields(_READ, topics=("topic",)),
-    Code.GET_EARLIEST_MSG_STORETIME: Fields(_READ, topics=("topic",)),
-    Code.QUERY_MESSAGE: Fields(_READ, topics=("topic",)),
-    Code.VIEW_MESSAGE_BY_ID: Fields(_READ, topics=("topic",)),
+    Code.GET_MAX_OFFSET: Fields(READ, topics=("topic",)),
+    Code.GET_MIN_OFFSET: Fields(READ, topics=("topic",)),
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: Fields(READ, topics=("topic",)),
+    Code.GET_EARLIEST_MSG_STORETIME: Fields(READ, topics=("topic",)),
+    Code.QUERY_MESSAGE: Fields(READ, topics=("topic",)),
+    Code.VIEW_MESSAGE_BY_ID: Fields(READ, topics=("topic",)),
     Code.QUERY_CONSUME_QUEUE: Fields(_GET, groups=("consumerGroup",), topics=("topic",)),
     Code.UPDATE_AND_CREATE_TOPIC: Fields(_CREATE, topics=("topic",)),
     Code.DELETE_TOPIC_IN_BROKER: Fields(_DELETE, topics=("topic",)),
     Code.GET_TOPIC_CONFIG: Fields(_GET, topics=("topic",)),
     Code.GET_TOPIC_STATS_INFO: Fields(_GET, topics=("topic",)),
     Code.QUERY_TOPIC_CONSUME_BY_WHO: Fields(_GET, topics=("topic",)),
-    Code.RESUME_CHECK_HALF_MESSAGE: Fields(_UPDATE, topics=("topic",)),
+    Code.RESUME_CHECK_HALF_MESSAGE: Fields(UPDATE, topics=("topic",)),
     Code.DELETE_SUBSCRIPTIONGROUP: Fields(_DELETE, groups=("groupName",)),
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: Fields(_GET, groups=("group",)),
-    Code.UPDATE_AND_GET_GROUP_FORBIDDEN: Fields(_UPDATE, groups=("group",), topics=("topic",)),
-    Code.CLONE_GROUP_OFFSET: Fields(_UPDATE, groups=("srcGroup", "destGroup"), topics=("topic",)),
-    Code.INVOKE_BROKER_TO_RESET_OFFSET: Fields(_UPDATE, groups=("group",), topics=("topic",)),
+    Code.UPDATE_AND_GET_GROUP_FORBIDDEN: Fields(UPDATE, groups=("group",), topics=("topic",)),
+    Code.CLONE_GROUP_OFFSET: Fields(UPDATE, groups=("srcGroup", "destGroup"), topics=("topic",)),
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: Fields(UPDATE, groups=("group",), topics=("topic",)),
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Fields(_GET, groups=("group",), topics=("topic",)),
     Code.GET_CONSUME_STATS: Fields(
         _GET, groups=("consumerGroup",), topics=("topic",), topic_lists=("topicList",)
@@ -91,7 +91,7 @@ _BY_FIELDS: Final[Mapping[int, Fields]] = {
     Code.QUERY_CONSUME_TIME_SPAN: Fields(_GET, groups=("group",), topics=("topic",)),
     Code.GET_CONSUMER_CONNECTION_LIST: Fields(_GET, groups=("consumerGroup",)),
     Code.GET_CONSUMER_RUNNING_INFO: Fields(_GET, groups=("consumerGroup",)),
-    Code.CONSUME_MESSAGE_DIRECTLY: Fields(_SUB, groups=("consumerGroup",), topics=("topic",)),
+    Code.CONSUME_MESSAGE_DIRECTLY: Fields(SUB, groups=("consumerGroup",), topics=("topic",)),
     Code.QUERY_TOPICS_BY_CONSUMER: Fields(_GET, groups=("group",)),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: Fields(_GET, groups=("group",), topics=("topic",)),
 }
@@ -136,7 +136,7 @@ _OPERATORS: Final = frozenset(
         Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     }
 )
-_CLIENT_ACTIONS: Final = (_PUB, _SUB, _READ, _MOVE)
+_CLIENT_ACTIONS: Final = (PUB, SUB, READ, _MOVE)
 
 
 class RequestNeeds:
@@ -178,7 +178,7 @@ class RequestNeeds:
             return list(special(request))
         if code in _FREE:
             return []
-        return [Need(self._cluster, _GET if code in _CLUSTER_READS else _UPDATE)]
+        return [Need(self._cluster, _GET if code in _CLUSTER_READS else UPDATE)]
 
     def is_administration(self, code: int) -> bool:
         """Whether a code is one of operators and tools, and not of producers and consumers."""
@@ -197,7 +197,7 @@ class RequestNeeds:
     def _end_transaction(self, request: RemotingCommand) -> Iterator[Need]:
         """Clients before 5.x do not name the topic: their users need rights on the whole cluster."""
         name = request.ext_fields.get("topic", "")
-        yield Need(topic(name) if name else self._cluster, _PUB)
+        yield Need(topic(name) if name else self._cluster, PUB)
 
 
 def _of_fields(request: RemotingCommand, wanted: Fields) -> Iterator[Need]:
@@ -209,18 +209,18 @@ def _of_fields(request: RemotingCommand, wanted: Fields) -> Iterator[Need]:
     for key in wanted.topic_lists:
         topics += [name for name in fields.get(key, "").split(";") if name]
     for name in topics:
-        if not (wanted.may_be_popped and any(_is_pop_retry_topic(name, owner) for owner in names)):
-            yield _topic_need(name, actions)
+        if not (wanted.may_be_popped and any(is_pop_retry_topic(name, owner) for owner in names)):
+            yield topic_need(name, actions)
 
 
-def _topic_need(name: str, actions: Actions) -> Need:
+def topic_need(name: str, actions: Actions) -> Need:
     """Return the need for a topic; a retry topic belongs to its group."""
     if name.startswith(RETRY_PREFIX):
         return Need(group(name.removeprefix(RETRY_PREFIX)), actions)
     return Need(topic(name), actions)
 
 
-def _is_pop_retry_topic(name: str, owner: str) -> bool:
+def is_pop_retry_topic(name: str, owner: str) -> bool:
     """Whether a topic may hold messages that a group popped before (`pop/retry_topics.py`)."""
     return name.startswith(tuple(f"{RETRY_PREFIX}{owner}{separator}" for separator in _POP_SEPARATORS))
 
@@ -228,21 +228,21 @@ def _is_pop_retry_topic(name: str, owner: str) -> bool:
 def _send(request: RemotingCommand, key: str) -> Iterator[Need]:
     name = request.ext_fields.get(key, "")
     # A consumer sends to its group's retry topic where it cannot return a message otherwise.
-    yield _topic_need(name, _SUB if name.startswith(RETRY_PREFIX) else _PUB)
+    yield topic_need(name, SUB if name.startswith(RETRY_PREFIX) else PUB)
 
 
 def _heartbeat(request: RemotingCommand) -> Iterator[Need]:
     for consumer in HeartbeatData.decode_request(request.body).consumer_data_set:
-        yield Need(group(consumer.group_name), _SUB)
+        yield Need(group(consumer.group_name), SUB)
         for subscription in consumer.subscription_data_set:
             if not subscription.topic.startswith(RETRY_PREFIX):
-                yield Need(topic(subscription.topic), _SUB)
+                yield Need(topic(subscription.topic), SUB)
 
 
 def _unregister(request: RemotingCommand) -> Iterator[Need]:
     name = request.ext_fields.get("consumerGroup")
     if name:
-        yield Need(group(name), _SUB)
+        yield Need(group(name), SUB)
 
 
 def _lock(request: RemotingCommand) -> Iterator[Need]:
@@ -254,34 +254,34 @@ def _unlock(request: RemotingCommand) -> Iterator[Need]:
 
 
 def _locks(body: LockBatchRequestBody | UnlockBatchRequestBody) -> Iterator[Need]:
-    yield Need(group(body.consumer_group), _SUB)
+    yield Need(group(body.consumer_group), SUB)
     for name in {queue.topic for queue in body.mq_set}:
-        yield _topic_need(name, _SUB)
+        yield topic_need(name, SUB)
 
 
 def _batch_ack(request: RemotingCommand) -> Iterator[Need]:
     acks = BatchAckMessageRequestBody.decode_request(request.body).acks
     for owner, name in {(ack.consumer_group, ack.topic) for ack in acks}:
-        yield Need(group(owner), _SUB)
-        if not _is_pop_retry_topic(name, owner):
-            yield _topic_need(name, _SUB)
+        yield Need(group(owner), SUB)
+        if not is_pop_retry_topic(name, owner):
+            yield topic_need(name, SUB)
 
 
 def _assignment(request: RemotingCommand) -> Iterator[Need]:
     body = QueryAssignmentRequestBody.decode_request(request.body)
-    yield Need(group(body.consumer_group), _READ)
-    yield _topic_need(body.topic, _READ)
+    yield Need(group(body.consumer_group), READ)
+    yield topic_need(body.topic, READ)
 
 
 def _request_mode(request: RemotingCommand) -> Iterator[Need]:
     body = SetMessageRequestModeRequestBody.decode_request(request.body)
-    yield Need(group(body.consumer_group), _UPDATE)
-    yield _topic_need(body.topic, _UPDATE)
+    yield Need(group(body.consumer_group), UPDATE)
+    yield topic_need(body.topic, UPDATE)
 
 
 def _topics(request: RemotingCommand) -> Iterator[Need]:
     for config in CreateTopicListRequestBody.decode_request(request.body).topic_config_list:
-        yield _topic_need(config.topic_name or "", _CREATE)
+        yield topic_need(config.topic_name or "", _CREATE)
 
 
 def _group(request: RemotingCommand) -> Iterator[Need]:

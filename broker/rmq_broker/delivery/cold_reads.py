@@ -2,7 +2,8 @@
 
 As many reads run at a time as the pool has threads. A waiting read stays on the loop until a thread is free:
 there it can be dropped when its client disconnects, and postponed while its client does not read its
-responses.
+responses. Connections take turns at the threads, so that one with thousands of cold reads delays the others
+by one read each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmq_remoting.dispatch import Clock
 from rmq_remoting.tiers import PoolTier
+
+from .turns import Permits
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -34,7 +37,7 @@ class ColdReads:
     def __init__(self, tier: PoolTier, clock: Clock = time.monotonic) -> None:
         self._tier = tier
         self._clock = clock
-        self._free = asyncio.Semaphore(tier.threads)
+        self._threads = Permits(tier.threads)
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def stop(self) -> None:
@@ -74,7 +77,7 @@ class ColdReads:
             return await self._in_thread(read, afterwards)
         finally:
             statistics.running -= 1
-            self._free.release()
+            self._threads.release()
 
     async def _free_thread(self, connection: Connection) -> None:
         """Wait for a free thread, and for the client to read what it was sent.
@@ -83,10 +86,10 @@ class ColdReads:
         """
         while True:
             await connection.drain()
-            await self._free.acquire()
+            await self._threads.acquire(connection)
             if connection.is_writable or connection.is_closed:
                 return
-            self._free.release()
+            self._threads.release()
 
     def _in_thread(self, read: Callable[[], _T], afterwards: Callable[[], None] | None) -> asyncio.Future[_T]:
         loop = asyncio.get_running_loop()

@@ -221,7 +221,7 @@ class DelayedMessages:
         if not due:
             return False
         if due[0].size == PLACEHOLDER_SIZE:
-            self._offsets.advance(level.level, level.queue.next_message(offset))
+            self._offsets.advance(level.level, await asyncio.to_thread(level.queue.next_message, offset))
             return True
         goes_on = await self._deliver(level, due)
         if self._store.flushes_each_message:

@@ -13,11 +13,14 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from rmq_remoting.answers import Answer, HeldAnswer
+from rmq_remoting.tiers import has_share
 
 if TYPE_CHECKING:
+    from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
 
@@ -40,6 +43,12 @@ TICK_SECONDS: Final = 0.1
 # How many woken requests look in one iteration of the loop, and how many expired ones. Thousands may wait for
 # one queue, and each answer may be large.
 _SLICE: Final = 64
+# How many requests of a disconnected client are dropped in one iteration of the loop.
+_DROP_SLICE: Final = 256
+# Most bytes of header fields and bodies of all waiting requests of one kind; usually 350 for a request.
+MAX_BYTES: Final = 128 * 1024 * 1024
+# A connection may have as much as this once half of `MAX_BYTES` is used.
+_LEAST_SHARE_BYTES: Final = 1024 * 1024
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -52,6 +61,7 @@ class WaitingRequest(ABC, Generic[Key]):
     key: Key
     look_again: LookAgain
     last_tick: int
+    size_bytes: int
     future: HeldAnswer = field(init=False, default_factory=HeldAnswer)
     is_looking: bool = field(init=False, default=False)  # a look waits for the disk
     time_is_up: bool = field(init=False, default=False)  # its time has ended during that look
@@ -77,10 +87,16 @@ class WaitingRequests(ABC, Generic[Key, Request]):
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` returns seconds."""
         self.count = 0
+        self.size_bytes = 0
+        # Requests that `has_share` refused.
+        self.refused = 0
         self._clock = clock
         # Dictionaries without values: sets in the order of insertion, the longest-waiting request first.
         self._by_key: dict[Key, dict[Request, None]] = {}
         self._by_connection: dict[Connection, dict[Request, None]] = {}
+        self._bytes_of: dict[Connection, int] = {}
+        # Connections that are closed, with requests to be dropped.
+        self._closed: set[Connection] = set()
         self._by_tick: dict[int, dict[Request, None]] = {}
         self._next_tick = int(clock() / TICK_SECONDS)
         self._woken: dict[Key, None] = {}
@@ -98,6 +114,17 @@ class WaitingRequests(ABC, Generic[Key, Request]):
 
     # --- waiting ---
 
+    def has_share(self, connection: Connection, request: RemotingCommand, most: int) -> bool:
+        """Whether a request of this connection may wait, where `most` may wait in all; count it if not."""
+        own = len(self._by_connection.get(connection, ()))
+        own_bytes = self._bytes_of.get(connection, 0) + held_bytes(request)
+        if has_share(self.count, own, most) and has_share(
+            self.size_bytes, own_bytes, MAX_BYTES, _LEAST_SHARE_BYTES
+        ):
+            return True
+        self.refused += 1
+        return False
+
     def _last_tick(self, wait_seconds: float) -> int:
         """Return the tick in which the time of a request ends that waits from now on."""
         return max(self._next_tick, int((self._clock() + wait_seconds) / TICK_SECONDS) + 1)
@@ -105,8 +132,10 @@ class WaitingRequests(ABC, Generic[Key, Request]):
     def _keep(self, request: Request) -> None:
         self._by_key.setdefault(request.key, {})[request] = None
         self._by_connection.setdefault(request.connection, {})[request] = None
+        self._bytes_of[request.connection] = self._bytes_of.get(request.connection, 0) + request.size_bytes
         self._by_tick.setdefault(request.last_tick, {})[request] = None
         self.count += 1
+        self.size_bytes += request.size_bytes
 
     # --- the end of a wait ---
 
@@ -121,9 +150,18 @@ class WaitingRequests(ABC, Generic[Key, Request]):
             self._next_tick += 1
 
     def connection_closed(self, connection: Connection) -> None:
-        """Drop the requests of a client that has disconnected."""
-        for request in list(self._by_connection.get(connection, ())):
+        """Drop the requests of a client that has disconnected, which may be tens of thousands, in slices."""
+        if connection in self._by_connection:
+            self._closed.add(connection)
+            self._drop_slice(connection)
+
+    def _drop_slice(self, connection: Connection) -> None:
+        for request in list(islice(self._by_connection.get(connection, ()), _DROP_SLICE)):
             self._end(request, None)
+        if connection in self._by_connection:
+            asyncio.get_running_loop().call_soon(self._drop_slice, connection)
+        else:
+            self._closed.discard(connection)
 
     def release_all(self) -> None:
         """Answer every waiting request now, with or without a message, and hold no more."""
@@ -157,7 +195,7 @@ class WaitingRequests(ABC, Generic[Key, Request]):
             self._look_soon()
 
     def _look(self, request: Request, *, time_is_up: bool) -> None:
-        if request.future.done():
+        if request.future.done() or (self._closed and request.connection in self._closed):
             return
         if request.is_looking:
             request.time_is_up |= time_is_up
@@ -211,10 +249,20 @@ class WaitingRequests(ABC, Generic[Key, Request]):
             request.future.set_result(answer)
 
     def _forget(self, request: Request) -> None:
+        connection = request.connection
         self.count -= 1
+        self.size_bytes -= request.size_bytes
+        self._bytes_of[connection] -= request.size_bytes
         _discard(self._by_key, request.key, request)
-        _discard(self._by_connection, request.connection, request)
+        _discard(self._by_connection, connection, request)
+        if connection not in self._by_connection:
+            del self._bytes_of[connection]
         _discard(self._by_tick, request.last_tick, request)
+
+
+def held_bytes(request: RemotingCommand) -> int:
+    """Return the bytes of a request that stay in memory while it waits."""
+    return len(request.body) + len(request.raw_ext or b"")
 
 
 def _discard(table: dict[_Place, dict[Request, None]], place: _Place, request: Request) -> None:

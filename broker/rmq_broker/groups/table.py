@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
+from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_remoting.bodies.topic import DataVersion
+from rmq_remoting.repeated_event import RepeatedEvent
 
 from ..clock import ClockMs
 from ..settings.topics import TopicSettings
@@ -15,6 +18,11 @@ from ..topics.permissions import READ
 from .names import SYSTEM_GROUPS, group_name_problem, is_system_group
 
 log = logging.getLogger("rmq.broker.groups")
+
+# Groups that are encoded in one step.
+_SLICE: Final = 128
+# At most one line per interval about names that clients may not create.
+_LOG_SECONDS: Final = 1.0
 
 
 class SubscriptionGroupTable:
@@ -30,9 +38,12 @@ class SubscriptionGroupTable:
         self._settings = settings
         self._now_ms = now_ms
         self._listeners: list[Callable[[], None]] = []
+        self._not_created = RepeatedEvent(_LOG_SECONDS)
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         # By group and topic: forbidden permissions, as bits.
         self._forbidden: dict[str, dict[str, int]] = {}
+        # Encoded entries with their configurations. An entry of another configuration is outdated.
+        self._entries: dict[str, tuple[SubscriptionGroupConfig, bytes]] = {}
 
     # --- looking up ---
 
@@ -43,10 +54,23 @@ class SubscriptionGroupTable:
     def find(self, name: str) -> SubscriptionGroupConfig | None:
         """Return a group's configuration; an unknown group is created if auto-creation is enabled.
 
+        None for an unknown group otherwise, and if there are too many groups.
         (SubscriptionGroupManager.findSubscriptionGroupConfig.)
         """
         config = self._table.get(name)
         if config is None and self._may_create(name):
+            most = self._settings.max_auto_create_group_nums
+            if len(self._table) >= most and not is_system_group(name):
+                if count := self._not_created.occurred():
+                    log.warning(
+                        "consumer group not created group=%s refused=%d cause=there are %d groups, the limit "
+                        "is %d (maxAutoCreateGroupNums); create it, or raise the limit",
+                        name,
+                        count,
+                        len(self._table),
+                        most,
+                    )
+                return None
             config = SubscriptionGroupConfig(group_name=name)
             log.info("consumer group created by a client group=%s", name)
             self._replace([config])
@@ -90,6 +114,7 @@ class SubscriptionGroupTable:
         """Remove a group; whether it existed."""
         forbidden = self._forbidden.pop(name, None)
         config = self._table.pop(name, None)
+        self._entries.pop(name, None)
         if config is None and forbidden is None:
             return False
         log.info("consumer group deleted group=%s", name)
@@ -120,17 +145,23 @@ class SubscriptionGroupTable:
 
     # --- persistence ---
 
-    def wrapper(self) -> SubscriptionGroupWrapper:
-        """Return all groups in the form of slaves and admin tools; safe in other threads."""
-        return SubscriptionGroupWrapper(
-            data_version=self.data_version,
-            forbidden_table=dict(self._forbidden),
-            subscription_group_table=dict(self._table),
+    def encode(self) -> bytes:
+        """Return the content of `subscriptionGroup.json`, also sent to slaves; safe in other threads."""
+        entries = b",".join([self._entry(config) for config in self.configs()])
+        forbidden = fastjson.dumps(dict(self._forbidden))
+        return b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":{%b}}' % (
+            self.data_version.encode(),
+            forbidden,
+            entries,
         )
 
-    def encode(self) -> bytes:
-        """Return the content of `subscriptionGroup.json`."""
-        return self.wrapper().encode()
+    def prepare(self) -> Iterator[None]:
+        """Encode new and changed groups ahead of `encode`, a slice in each step."""
+        configs = self.configs()
+        for first in range(0, len(configs), _SLICE):
+            for config in configs[first : first + _SLICE]:
+                self._entry(config)
+            yield
 
     def decode(self, content: bytes) -> None:
         """Load the content of `subscriptionGroup.json`, beside the system groups; raises BodyError."""
@@ -141,6 +172,14 @@ class SubscriptionGroupTable:
         self.version += 1
 
     # --- internals ---
+
+    def _entry(self, config: SubscriptionGroupConfig) -> bytes:
+        known = self._entries.get(config.group_name)
+        if known is not None and known[0] is config:
+            return known[1]
+        entry = b"%b:%b" % (fastjson.dumps(config.group_name), config.encode())
+        self._entries[config.group_name] = (config, entry)
+        return entry
 
     def _may_create(self, name: str) -> bool:
         allowed = self._settings.auto_create_subscription_group or is_system_group(name)

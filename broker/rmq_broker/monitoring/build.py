@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rmq_remoting.daemon.cache_metrics import CacheCollector
+from rmq_remoting.daemon.exposition import Collector
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tls_metrics import TlsCollector
 
@@ -72,7 +73,7 @@ def build_metrics(
         in_flight=services.pops.in_flight,
         tiers=tiers.all(),
     )
-    collectors = (
+    collectors: tuple[Collector, ...] = (
         BrokerCollector(observed),
         StoreCollector(storage.store, storage.disk, storage.cleaner.statistics, now_ms),
         DeliveryCollector(services.delivery.delayed, services.statistics, system_topics),
@@ -84,4 +85,6 @@ def build_metrics(
         RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
         TlsCollector(listeners.contexts),
     )
+    if services.replays is not None:
+        collectors += (services.replays,)
     return BrokerMetrics(settings, supervisor, collectors)

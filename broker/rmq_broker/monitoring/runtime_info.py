@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rmq_remoting.codes import VERSION_5_3_3
 
-from ..pulling.held_pulls import HOLDING_TIERS
-
 if TYPE_CHECKING:
     from rmq_remoting.tiers import Tier
 
@@ -130,8 +128,7 @@ class RuntimeInfo:
         figures: dict[str, str] = {}
         for name, prefix in _TIER_PREFIXES.items():
             tier = tiers.get(name)
-            waiting = tier.statistics.waiting if tier and name not in HOLDING_TIERS else 0
-            figures[f"{prefix}Size"] = str(waiting)
+            figures[f"{prefix}Size"] = str(tier.statistics.waiting if tier else 0)
             figures[f"{prefix}Capacity"] = str(tier.capacity if tier else 0)
             # A late request is refused when its turn comes, so the head of the queue is not known.
             figures[f"{prefix}HeadWaitTimeMills"] = "0"

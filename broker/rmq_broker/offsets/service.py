@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.config_file import ConfigFile
 
 from ..clients.first_subscriptions import FirstSubscriptions
 from .broadcast import SCAN_SECONDS, BroadcastOffsets
-from .flusher import OffsetFlusher
+from .flusher import OffsetFlusher, encoded_ahead
 from .table import ConsumerOffsetTable
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ class OffsetService:
     ) -> None:
         self.table = ConsumerOffsetTable(clocks.now_ms)
         self.broadcast = BroadcastOffsets(self.table, consumers, store, settings, clocks.steady_ms)
-        self.file = ConfigFile(settings.config_dir / "consumerOffset.json", self.table)
+        self.file = ConfigFile(
+            settings.config_dir / "consumerOffset.json",
+            self.table,
+            prepare=partial(encoded_ahead, self.table),
+        )
         self.flusher = OffsetFlusher(self.table, self.file, settings)
         self.first_subscriptions = FirstSubscriptions(store.max_phy_offset)
         consumers.on_subscriptions(self.first_subscriptions.heard)

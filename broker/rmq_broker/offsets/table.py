@@ -205,12 +205,24 @@ class ConsumerOffsetTable:
 
     # --- persistence ---
 
+    def changed_keys(self) -> list[str]:
+        """Return the keys of the entries that have changed since they were encoded."""
+        return list(self._changed)
+
+    def encode_entry(self, key: str) -> int:
+        """Encode an entry ahead of `encode`, if it exists and has changed; return how many offsets it has."""
+        if key not in self._changed:
+            return 0
+        offsets = self._table[key]
+        self._encoded[key] = _entry(key, offsets)
+        self._changed.discard(key)
+        return len(offsets)
+
     def encode(self) -> bytes:
         """Return the content of `consumerOffset.json`, also sent to slaves."""
-        encoded, table = self._encoded, self._table
-        for key in self._changed:
-            encoded[key] = _entry(key, table[key])
-        self._changed.clear()
+        encoded = self._encoded
+        for key in list(self._changed):
+            self.encode_entry(key)
         marks = b",".join([_entry(key, offsets) for key, offsets in self._reset.items()])
         return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (
             self.data_version.encode(),
@@ -237,7 +249,7 @@ class ConsumerOffsetTable:
         """Remove the offsets of a topic, and those of some groups; return how many entries."""
         keys = [key for key in self._table if _is_of(key, topic, groups)]
         for key in keys:
-            log.info("offsets removed key=%s offsets=%s", key, self._table.pop(key))
+            log.info("offsets removed key=%s queues=%d", key, len(self._table.pop(key)))
             self._changed.discard(key)
             self._encoded.pop(key, None)
             self.revision += 1

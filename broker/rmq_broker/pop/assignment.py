@@ -48,9 +48,8 @@ def shared_for_pop(
     If `shared_with` is 0 or less, or covers all clients: any queue of each broker.
     """
     if shared_with <= 0 or shared_with >= len(clients) - 1:
-        return list(
-            dict.fromkeys(MessageQueue(queue.topic, queue.broker_name, _ANY_QUEUE) for queue in queues)
-        )
+        brokers = dict.fromkeys([(queue.topic, queue.broker_name) for queue in queues])
+        return [MessageQueue(topic, name, _ANY_QUEUE) for topic, name in brokers]
     if client not in clients or not queues:
         return []
     index = clients.index(client)

@@ -21,6 +21,7 @@ from ..delivery.waiting_requests import LookAgain, WaitingRequest, WaitingReques
 from .check_point import QueueKey
 
 if TYPE_CHECKING:
+    from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
     from ..delivery.arrivals import Arrivals
@@ -74,10 +75,10 @@ class HeldPops(WaitingRequests[QueueKey, HeldPop]):
         """Return how many requests wait for a key."""
         return len(self._by_key.get(key, ()))
 
-    def has_room(self, key: QueueKey) -> bool:
-        """Tell whether one more request may wait for a key."""
+    def has_room(self, connection: Connection, request: RemotingCommand, key: QueueKey) -> bool:
+        """Tell whether a request of this connection may wait for a key."""
         settings = self._settings
-        if self._released or self.count >= settings.max_pop_polling_size:
+        if self._released or not self.has_share(connection, request, settings.max_pop_polling_size):
             return False
         held = self._by_key.get(key)
         if held is None:
@@ -85,7 +86,12 @@ class HeldPops(WaitingRequests[QueueKey, HeldPop]):
         return len(held) <= settings.pop_polling_size
 
     def hold(
-        self, connection: Connection, key: QueueKey, wait_seconds: float, look_again: LookAgain
+        self,
+        connection: Connection,
+        key: QueueKey,
+        wait_seconds: float,
+        look_again: LookAgain,
+        size_bytes: int = 0,
     ) -> asyncio.Future[Answer]:
         """Hold a request for `wait_seconds` at most; the caller has checked `has_room`."""
         if key not in self._by_key:
@@ -93,7 +99,7 @@ class HeldPops(WaitingRequests[QueueKey, HeldPop]):
                 self._listen(True)
             for topic in _topics_of(key):
                 self._by_topic.setdefault(topic, {})[key] = None
-        held = HeldPop(connection, key, look_again, self._last_tick(wait_seconds))
+        held = HeldPop(connection, key, look_again, self._last_tick(wait_seconds), size_bytes)
         self._keep(held)
         return held.future
 
@@ -155,7 +161,7 @@ class HeldPops(WaitingRequests[QueueKey, HeldPop]):
         for pop in reversed(held) if self._newest_first else held:
             if pop.is_looking:
                 pop.woken_again = True
-            elif pop.connection.is_writable:
+            elif pop.connection.is_writable and pop.connection not in self._closed:
                 return (pop,)
         return ()
 

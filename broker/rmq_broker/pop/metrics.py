@@ -37,6 +37,11 @@ class PopCollector:
             pops.held_notifications.count,
         )
         yield counter(
+            "rmq_pop_held_refused_total",
+            "Pops and notification requests refused, because too many wait, in all or of one connection.",
+            pops.held_pops.refused + pops.held_notifications.refused,
+        )
+        yield counter(
             "rmq_pop_returned_total",
             "Messages redelivered because they were not acknowledged in time.",
             redelivery.redelivered,

@@ -6,15 +6,16 @@ Source: Apache RocketMQ 5.3.3, PeekMessageProcessor.
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ..store.api import ColdRead, GetResult, GetStatus
+from ..delivery.turns import ITEMS_PER_SLICE
+from ..store.api import ColdRead, GetStatus
 from .answer_size import fitting
 from .check_point import QueueKey
-from .popping import OUT_OF_RANGE, Walk
+from .popping import OUT_OF_RANGE
 from .retry_topics import pop_retry_topic
+from .walk import PAUSE, QueueRead, Walk
 
 if TYPE_CHECKING:
     from ..settings.pop import PopSettings
@@ -56,18 +57,25 @@ class Peeking:
     def walk(self, peek: Peek) -> Walk:
         """Fill a peek. Yields each read that needs the disk, and is sent its result (None: read refused)."""
         topic, group = peek.topic, peek.group
-        own = self._queues(topic, group) if peek.queue_id < 0 else [QueueKey(topic, group, peek.queue_id)]
         retry_topic = pop_retry_topic(topic, group, version_2=self._settings.enable_retry_topic_v2)
-        retry = self._queues(retry_topic, group)
         retry_first = self._random.randrange(_RETRY_FIRST_EVERY) == 0
-        for key in (*retry, *own) if retry_first else (*own, *retry):
-            yield from self._look_into(peek, key)
+        if retry_first:
+            yield from self._walk_topic(peek, retry_topic)
+        if peek.queue_id < 0:
+            yield from self._walk_topic(peek, topic)
+        else:
+            yield from self._look_into(peek, QueueKey(topic, group, peek.queue_id))
+        if not retry_first:
+            yield from self._walk_topic(peek, retry_topic)
 
-    def _queues(self, topic: str, group: str) -> list[QueueKey]:
+    def _walk_topic(self, peek: Peek, topic: str) -> Walk:
         config = self._topics.get(topic)
         count = 0 if config is None else config.read_queue_nums
         first = self._random.randrange(count) if count else 0
-        return [QueueKey(topic, group, (first + number) % count) for number in range(count)]
+        for number in range(count):
+            if number and number % ITEMS_PER_SLICE == 0:
+                yield PAUSE
+            yield from self._look_into(peek, QueueKey(topic, peek.group, (first + number) % count))
 
     def _look_into(self, peek: Peek, key: QueueKey) -> Walk:
         offset = self._popping.start_offset(key)
@@ -86,9 +94,7 @@ class Peeking:
             peek.count += fitted.count
             peek.size_bytes += len(fitted.body)
 
-    def _read(
-        self, peek: Peek, key: QueueKey, offset: int
-    ) -> Generator[ColdRead, GetResult | None, GetResult | None]:
+    def _read(self, peek: Peek, key: QueueKey, offset: int) -> QueueRead:
         most = peek.max_messages - peek.count
         result = self._store.get_now(key.topic, key.queue_id, offset, most, None)
         return (yield result) if isinstance(result, ColdRead) else result

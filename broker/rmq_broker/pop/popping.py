@@ -2,14 +2,14 @@
 
 Source: Apache RocketMQ 5.3.3, PopMessageProcessor. A generator walks the queues. It yields the reads that
 need the disk, so that the same code answers at once if all messages are in memory. While it waits for a read,
-the queue is locked for its group.
+the queue is locked for its group. It also yields between slices of a topic with many queues.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from rmq_remoting.message_errors import MessageDecodeError, MessageEncodeError
 from rmq_remoting.message_properties import PROPERTY_CRC32, PROPERTY_POP_CK
 from rmq_remoting.pop_receipt import ORDER_REVIVE_QUEUE, Receipt, kind_of
 
+from ..delivery.turns import ITEMS_PER_SLICE
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
 from ..store.api import ColdRead, GetResult, GetStatus, MessageRejected, StoreUnavailable
 from ..topics.names import RETRY_PREFIX
@@ -25,6 +26,7 @@ from .answer_infos import AnswerInfos
 from .answer_size import fitting, records_of
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .retry_topics import popped_retry_topics
+from .walk import PAUSE, QueueRead, Walk
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -85,9 +87,6 @@ class Pop:
         return self.rest > 0 or self.is_locked_out
 
 
-Walk = Generator[ColdRead, GetResult | None, None]
-
-
 class Popping:
     """Takes messages from queues."""
 
@@ -121,7 +120,10 @@ class Popping:
     # --- which queues ---
 
     def walk(self, pop: Pop) -> Walk:
-        """Fill a pop. Yields each read that needs the disk, and is sent its result (None: read refused)."""
+        """Fill a pop. Yields each read that needs the disk, and is sent its result (None: read refused).
+
+        After each pause the caller checks again that the group may pop from the topic.
+        """
         settings = self._settings
         chance = self._random.randrange(100)
         pop.pop_time = self._now_ms()
@@ -155,7 +157,13 @@ class Popping:
         topic = self._topics.get(name)
         queues = 0 if topic is None else topic.read_queue_nums
         for number in range(queues):
-            yield from self._pop_from(pop, QueueKey(name, pop.group, (chance + number) % queues))
+            if number and number % ITEMS_PER_SLICE == 0:
+                yield PAUSE
+                topic = self._topics.get(name)
+            queue_id = (chance + number) % queues
+            if topic is None or queue_id >= topic.read_queue_nums:
+                continue  # removed during a pause
+            yield from self._pop_from(pop, QueueKey(name, pop.group, queue_id))
 
     # --- one queue ---
 
@@ -199,9 +207,7 @@ class Popping:
         else:
             self._take(pop, key, offset, fitted)
 
-    def _read(
-        self, pop: Pop, key: QueueKey, offset: int
-    ) -> Generator[ColdRead, GetResult | None, GetResult | None]:
+    def _read(self, pop: Pop, key: QueueKey, offset: int) -> QueueRead:
         result = pop.read(key.topic, key.queue_id, offset, pop.max_messages - pop.count)
         return (yield result) if isinstance(result, ColdRead) else result
 

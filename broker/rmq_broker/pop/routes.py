@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_remoting.bodies.route import TopicRouteData
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
@@ -17,11 +17,15 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, RequestError
 from rmq_remoting.headers.namesrv import GetRouteInfoRequestHeader
-from rmq_remoting.message_queue import MessageQueue
+from rmq_remoting.message_queue import MessageQueue, java_order
 
+from ..delivery.turns import ITEMS_PER_SLICE
 from ..settings.pop import PopSettings
 from ..topics.permissions import is_readable
 from ..topics.table import TopicTable
+
+if TYPE_CHECKING:
+    from ..delivery.turns import LoopSlices
 
 log = logging.getLogger("rmq.broker.pop")
 
@@ -50,13 +54,16 @@ class QueueRoutes:
         topics: TopicTable,
         broker_name: str,
         clock: Callable[[], float],
+        slices: LoopSlices,
     ) -> None:
+        """`slices`: lists of queues are made in these, because a topic may have 65,536."""
         self._settings = settings
         self._client = client
         self._addresses = tuple(addresses)
         self._topics = topics
         self._broker_name = broker_name
         self._clock = clock
+        self._slices = slices
         self._known: BoundedCache[str, _KnownQueues] = BoundedCache(
             "topic_routes", max_entries=_MAX_TOPICS, max_bytes=_MAX_BYTES, size_of=_size_of
         )
@@ -66,7 +73,7 @@ class QueueRoutes:
     async def queues_of(self, topic: str) -> list[MessageQueue] | None:
         """Return the readable queues, sorted; None for an unknown topic."""
         if not self._addresses:
-            return self._own_queues(topic)
+            return await self._own_queues(topic)
         known = self._known.get(topic)
         max_age_seconds = self._settings.load_balance_poll_name_server_interval_ms / 1000
         is_recent = known is not None and self._clock() - known.asked_at_seconds < max_age_seconds
@@ -87,7 +94,8 @@ class QueueRoutes:
             try:
                 response = await self._client.request(address, request, _TIMEOUT_SECONDS)
                 if response.code == ResponseCode.SUCCESS:
-                    return self._remember(topic, TopicRouteData.decode(response.body))
+                    queues = await self._listed(topic, _readable(TopicRouteData.decode(response.body)))
+                    return self._remember(topic, queues)
                 if response.code == ResponseCode.TOPIC_NOT_EXIST:
                     return self._remember(topic, None)
                 log.warning(_NO_ROUTE, address, topic, response.remark)
@@ -96,23 +104,35 @@ class QueueRoutes:
         known = self._known.get(topic)
         return None if known is None else known.queues
 
-    def _remember(self, topic: str, route: TopicRouteData | None) -> list[MessageQueue] | None:
-        queues = None
-        if route is not None:
-            queues = sorted(
-                MessageQueue(topic, data.broker_name, queue_id)
-                for data in route.queue_datas
-                if is_readable(data.perm)
-                for queue_id in range(data.read_queue_nums)
-            )
+    def _remember(self, topic: str, queues: list[MessageQueue] | None) -> list[MessageQueue] | None:
         self._known.put(topic, _KnownQueues(self._clock(), queues))
         return queues
 
-    def _own_queues(self, topic: str) -> list[MessageQueue] | None:
+    async def _own_queues(self, topic: str) -> list[MessageQueue] | None:
         config = self._topics.get(topic)
         if config is None or not is_readable(config.perm):
             return None
-        return [MessageQueue(topic, self._broker_name, number) for number in range(config.read_queue_nums)]
+        return await self._listed(topic, {self._broker_name: config.read_queue_nums})
+
+    async def _listed(self, topic: str, counts: Mapping[str, int]) -> list[MessageQueue]:
+        """Return the queues in order, given how many each broker has."""
+        queues: list[MessageQueue] = []
+        for name in sorted(counts, key=java_order):
+            for first in range(0, counts[name], ITEMS_PER_SLICE):
+                if first:
+                    await self._slices.pause(self)
+                end = min(first + ITEMS_PER_SLICE, counts[name])
+                queues += [MessageQueue(topic, name, queue_id) for queue_id in range(first, end)]
+        return queues
+
+
+def _readable(route: TopicRouteData) -> dict[str, int]:
+    """Return how many queues of a topic can be read, by broker."""
+    counts: dict[str, int] = {}
+    for data in route.queue_datas:
+        if is_readable(data.perm):
+            counts[data.broker_name] = max(data.read_queue_nums, counts.get(data.broker_name, 0))
+    return counts
 
 
 def _size_of(topic: str, known: _KnownQueues) -> int:

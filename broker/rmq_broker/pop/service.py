@@ -100,7 +100,9 @@ class PopService:
         self.acknowledging = Acknowledging(
             state, offsets, store, dependencies.statistics, self._unblocked, now_ms
         )
-        self.orders_file = ConfigFile(settings.config_dir / "consumerOrderInfo.json", self.orders)
+        self.orders_file = ConfigFile(
+            settings.config_dir / "consumerOrderInfo.json", self.orders, prepare=self.orders.prepare
+        )
         self.modes_file = ConfigFile(settings.config_dir / "messageRequestMode.json", self.modes)
         self._written_revision = 0
         # The marks of the journal that `commit_flushed` sets once the log is flushed up to `_next_commit_at`.
@@ -111,6 +113,7 @@ class PopService:
         self._handed_over: dict[int, int] = {}
         self._handed_over_until = 0
         self._stopped_at = 0
+        self._is_waking = False
         topics.on_change(self._topics_changed)
         offsets.on_reset(self._reset_requested)
         offsets.on_group_removed(self._group_removed)
@@ -211,8 +214,16 @@ class PopService:
         """Answer expired requests, wake unblocked queues, commit offsets; called every tenth of a second."""
         self.held_pops.expire()
         self.held_notifications.expire()
-        self.orders.wake_unblocked(self._unblocked)
+        if not self._is_waking:
+            self._wake_unblocked()
         self.commit_flushed(self._store.flushed_offset)
+
+    def _wake_unblocked(self) -> None:
+        """Wake the queues that ordered pops may read again, some in each iteration of the loop."""
+        self._is_waking = False
+        if self.orders.wake_unblocked(self._unblocked):
+            self._is_waking = True
+            asyncio.get_running_loop().call_soon(self._wake_unblocked)
 
     def commit_flushed(self, flushed_offset: int) -> None:
         """Commit the offsets whose check points are flushed, and the marks of the journal.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.assignment import (
@@ -19,6 +19,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted, deferred_answer
 from rmq_remoting.errors import CommandError
 
+from ..delivery.turns import ITEMS_PER_SLICE
 from ..groups.lookup import CREATE_GROUP_FIRST, existing_group
 from ..groups.names import group_name_problem
 from ..pop.assignment import STRATEGIES, shared_for_pop
@@ -26,10 +27,13 @@ from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.names import RETRY_PREFIX, topic_name_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmq_remoting.connection import Connection
     from rmq_remoting.message_queue import MessageQueue
 
     from ..clients.consumers import ConsumerTable
+    from ..delivery.turns import LoopSlices
     from ..groups.table import SubscriptionGroupTable
     from ..pop.request_modes import RequestModes
     from ..pop.routes import QueueRoutes
@@ -38,17 +42,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.processors")
 
+# Begin and end of an encoded QueryAssignmentResponseBody; the list of queues is between them.
+_BEGIN: Final = b'{"messageQueueAssignments":['
+_END: Final = b"]}"
+
 
 class AssignmentProcessor:
     """Assigns queues to clients, in pull or pop mode."""
 
     def __init__(
-        self, settings: PopSettings, consumers: ConsumerTable, routes: QueueRoutes, modes: RequestModes
+        self,
+        settings: PopSettings,
+        consumers: ConsumerTable,
+        routes: QueueRoutes,
+        modes: RequestModes,
+        slices: LoopSlices,
     ) -> None:
+        """`slices`: large answers are encoded in these."""
         self._settings = settings
         self._consumers = consumers
         self._routes = routes
         self._modes = modes
+        self._slices = slices
 
     def query(self, connection: Connection, request: RemotingCommand) -> Result:
         """400: the queues of a client. On an error the client keeps its current queues."""
@@ -56,21 +71,36 @@ class AssignmentProcessor:
         problem = topic_name_problem(body.topic) or group_name_problem(body.consumer_group)
         if problem is not None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
-        return deferred_answer(self._answer(request, body), "query assignment")
+        return deferred_answer(self._answer(connection, request, body), "query assignment")
 
-    async def _answer(self, request: RemotingCommand, body: QueryAssignmentRequestBody) -> Answer:
+    async def _answer(
+        self, connection: Connection, request: RemotingCommand, body: QueryAssignmentRequestBody
+    ) -> Answer:
         mode = self._modes.get(body.topic, body.consumer_group)
         queues = await self._routes.queues_of(body.topic)
-        response = QueryAssignmentResponseBody(message_queue_assignments=None)
-        remark = None
         try:
             mine = self._divide(body, mode, queues)
-            response.message_queue_assignments = [
-                MessageQueueAssignment(message_queue=queue, mode=mode.mode) for queue in mine
-            ]
         except ValueError as error:
-            remark = str(error)
-        return request.response(ResponseCode.SUCCESS, remark, body=response.encode())
+            nothing = QueryAssignmentResponseBody(message_queue_assignments=None)
+            return request.response(ResponseCode.SUCCESS, str(error), body=nothing.encode())
+        return request.response(ResponseCode.SUCCESS, body=await self._encoded(connection, mine, mode.mode))
+
+    async def _encoded(
+        self, connection: Connection, queues: Sequence[MessageQueue], mode: MessageRequestMode
+    ) -> bytes:
+        """Return the encoded assignment, made in slices: a topic may have 65,536 queues."""
+        parts: list[bytes] = []
+        for first in range(0, len(queues), ITEMS_PER_SLICE):
+            if first:
+                await self._slices.pause(connection)
+            some = queues[first : first + ITEMS_PER_SLICE]
+            part = QueryAssignmentResponseBody(
+                message_queue_assignments=[
+                    MessageQueueAssignment(message_queue=queue, mode=mode) for queue in some
+                ]
+            )
+            parts.append(part.encode().removeprefix(_BEGIN).removesuffix(_END))
+        return b"%b%b%b" % (_BEGIN, b",".join(parts), _END)
 
     def _divide(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
+from ..access.stored_topics import StoredTopics
 from ..pop.routes import QueueRoutes
 from ..pulling.admission import PullAdmission
 from ..pulling.answering import PullAnswering
@@ -105,6 +106,7 @@ def build_processors(
         services.topics.table,
         settings.broker_name,
         time.monotonic,
+        services.pulls.slices,
     )
     processors = Processors(
         sends=_send_processors(settings, services, address, registrar, now_ms),
@@ -127,6 +129,7 @@ def _send_processors(
 ) -> SendProcessors:
     topics, store, delivery = services.topics.table, services.storage.store, services.delivery
     store_host, cold_reads = address.store_host, services.pulls.cold_reads
+    stored_topics = StoredTopics(services.access.guard)
     unique_keys = UniqueKeyGenerator(address.store_ip, os.getpid(), random.getrandbits(32), now_ms)
     return SendProcessors(
         send=SendProcessor(
@@ -140,7 +143,7 @@ def _send_processors(
             registrar,
         ),
         send_back=SendBackProcessor(
-            settings, delivery.retries, delivery.writer, store, store_host, cold_reads
+            settings, delivery.retries, delivery.writer, store, store_host, cold_reads, stored_topics
         ),
         recall=RecallProcessor(settings, topics, store, delivery.writer, store_host, now_ms),
         reply=ReplyProcessor(
@@ -152,7 +155,9 @@ def _send_processors(
             store_host,
             now_ms,
         ),
-        transactions=TransactionProcessor(services.transactions, store, ColdRecords(store, cold_reads)),
+        transactions=TransactionProcessor(
+            services.transactions, store, ColdRecords(store, cold_reads), stored_topics
+        ),
     )
 
 
@@ -192,5 +197,5 @@ def _client_processors(settings: BrokerSettings, services: Services, steady_ms: 
         ),
         locks=QueueLockProcessor(clients.queue_locks, groups, topics, settings.broker_name),
         queue_offset=QueueOffsetProcessor(store),
-        query=QueryProcessor(store, settings),
+        query=QueryProcessor(store, settings, StoredTopics(services.access.guard)),
     )

@@ -37,7 +37,13 @@ class PeekProcessor:
         most = min(header.max_msg_nums, MAX_MESSAGES)
         self._admission.check_count(most)
         peek = Peek(header.topic, header.consumer_group, queue_id, most)
-        return self._walks.finish(connection, self._peeking.walk(peek), lambda: _respond(request, peek))
+
+        def check() -> None:
+            self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)
+
+        return self._walks.finish(
+            connection, self._peeking.walk(peek), check, lambda: _respond(request, peek)
+        )
 
 
 def _respond(request: RemotingCommand, peek: Peek) -> RemotingCommand:

@@ -14,7 +14,7 @@ from rmq_remoting.headers.pop import PopMessageRequestHeader, PopMessageResponse
 from rmq_remoting.headers.pop_queries import PollingInfoRequestHeader, PollingInfoResponseHeader
 
 from ..clients.parsed_subscriptions import ParsedSubscriptions
-from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult
+from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult, held_bytes
 from ..pop.check_point import QueueKey
 from ..pop.held_pops import AHEAD_MS, ANY_QUEUE
 from ..pop.popping import Pop, Read
@@ -91,10 +91,12 @@ class PopProcessor:
         key = QueueKey(header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
         request = _PopRequest(connection, command, header, key, ends_at_ms)
 
+        entries_end = self._store.entries_end
+
         def conclude(pop: Pop) -> Result:
             if pop.count or header.poll_time_ms <= 0:
                 return self._respond(command, pop)
-            return self._hold(request, pop)
+            return self._hold(request, pop, is_outdated=self._store.entries_end != entries_end)
 
         return self._walk(request, conclude)
 
@@ -103,7 +105,11 @@ class PopProcessor:
     ) -> _R | asyncio.Future[_R]:
         """Pop from the queues, and return what `conclude` makes of it. Raises CommandError."""
         header, queue_id = request.header, request.key.queue_id
-        self._admission.check(header.consumer_group, header.topic, queue_id, request.connection.peer)
+
+        def check() -> None:
+            self._admission.check(header.consumer_group, header.topic, queue_id, request.connection.peer)
+
+        check()
         pop = Pop(
             header.topic,
             header.consumer_group,
@@ -115,7 +121,8 @@ class PopProcessor:
             header.attempt_id,
             self._reader(header),
         )
-        return self._walks.finish(request.connection, self._pops.popping.walk(pop), lambda: conclude(pop))
+        walk = self._pops.popping.walk(pop)
+        return self._walks.finish(request.connection, walk, check, lambda: conclude(pop))
 
     def _reader(self, header: PopMessageRequestHeader) -> Read:
         """Return a function that reads the messages that pass the request's filter. Raises CommandError."""
@@ -129,15 +136,18 @@ class PopProcessor:
 
     # --- waiting ---
 
-    def _hold(self, request: _PopRequest, pop: Pop) -> Result:
-        """Hold a pop that found nothing, if there is time and room for it."""
+    def _hold(self, request: _PopRequest, pop: Pop, *, is_outdated: bool) -> Result:
+        """Hold a pop that found nothing, if there is time and room for it.
+
+        `is_outdated`: messages were stored during its walk, maybe behind it.
+        """
         command, key = request.command, request.key
         # The clock may have been set back since the pop arrived.
         wait_ms = min(request.ends_at_ms - self._now_ms(), request.header.poll_time_ms) - AHEAD_MS
         if wait_ms <= 0:
             return self._respond(command, pop, ResponseCode.POLLING_TIMEOUT)
         held_pops = self._pops.held_pops
-        if not held_pops.has_room(key):
+        if not held_pops.has_room(request.connection, command, key):
             return self._respond(command, pop, ResponseCode.POLLING_FULL)
 
         def look_again(time_is_up: bool) -> Look:
@@ -149,7 +159,9 @@ class PopProcessor:
 
             return self._walk(request, conclude)
 
-        future = held_pops.hold(request.connection, key, wait_ms / 1000, look_again)
+        future = held_pops.hold(request.connection, key, wait_ms / 1000, look_again, held_bytes(command))
+        if is_outdated:
+            held_pops.wake(key)
         self._wake_again(key, pop)
         return future
 

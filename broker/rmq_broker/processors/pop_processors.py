@@ -46,15 +46,17 @@ def build_pop_processors(
     topics, groups = services.topics.table, services.groups.table
     admission = PopAdmission(settings, topics, groups)
     acknowledging = pops.acknowledging
-    walks = QueueWalks(store, services.pulls.cold_reads)
+    walks = QueueWalks(store, services.pulls.cold_reads, services.pulls.slices)
     pop = PopProcessor(admission, pops, store, walks, services.filters.filters, now_ms)
     return PopProcessors(
         pop=pop,
         peek=PeekProcessor(admission, Peeking(settings, topics, store, pops.popping), walks),
         ack=AckProcessor(admission, acknowledging, store, settings.broker_name),
         change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
-        notification=NotificationProcessor(settings, admission, pops, topics, store, now_ms),
-        assignment=AssignmentProcessor(settings, services.clients.consumers, routes, pops.modes),
+        notification=NotificationProcessor(settings, admission, pops, topics, store, walks, now_ms),
+        assignment=AssignmentProcessor(
+            settings, services.clients.consumers, routes, pops.modes, services.pulls.slices
+        ),
         request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.save_modes),
         caches=(*pop.caches, *routes.caches),
     )

@@ -11,9 +11,12 @@ from rmq_remoting.dispatch import Dispatcher, Guard, Processor
 from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES
 from rmq_remoting.tiers import Tier
 
+from ..access.signed_times import TIMED_CODES
+
 if TYPE_CHECKING:
     from rmq_remoting.daemon.access.guard import AccessGuard
 
+    from ..access.replays import ReplayProtection
     from ..network.tiers import Tiers
     from .build import Processors
 
@@ -39,9 +42,19 @@ class Dispatchers:
     fast: Dispatcher
 
 
-def build_dispatchers(processors: Processors, tiers: Tiers, guard: AccessGuard | None) -> Dispatchers:
-    """Register the processors for their request codes; `guard` admits or refuses all requests."""
+def build_dispatchers(
+    processors: Processors, tiers: Tiers, guard: AccessGuard | None, replays: ReplayProtection | None
+) -> Dispatchers:
+    """Register the processors for their request codes.
+
+    `guard` admits or refuses all requests; `replays` lets each signed send pass once.
+    """
     rows = _table(processors, tiers)
+    if replays is not None:
+        rows = [
+            (codes, replays.protect(processor) if codes[0] in TIMED_CODES else processor, tier)
+            for codes, processor, tier in rows
+        ]
     check = None if guard is None else guard.check
     main, fast = _dispatcher([*rows, *_pull_table(processors, tiers)], check), _dispatcher(rows, check)
     for dispatcher in (main, fast):
@@ -105,7 +118,7 @@ def _table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.GET_ALL_DELAY_OFFSET,), by.admin.delays.get_all, tiers.admin),
         ((Code.GET_TIMER_CHECK_POINT,), by.admin.timers.check_point, tiers.admin),
         ((Code.GET_TIMER_METRICS,), by.admin.timers.counts, tiers.admin),
-        ((Code.QUERY_CORRECTION_OFFSET,), by.admin.groups.offsets.correction, tiers.admin),
+        ((Code.QUERY_CORRECTION_OFFSET,), by.admin.groups.offsets.correction, tiers.admin_reads),
         ((Code.CLONE_GROUP_OFFSET,), by.admin.groups.offset_clone.clone, tiers.admin),
         ((Code.INVOKE_BROKER_TO_RESET_OFFSET,), by.admin.groups.offset_reset.reset, tiers.admin),
         ((Code.GET_CONSUME_STATS,), by.admin.groups.consume_stats.of_group, tiers.admin_reads),

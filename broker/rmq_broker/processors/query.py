@@ -15,9 +15,13 @@ from rmq_remoting.headers.query import (
     ViewMessageRequestHeader,
 )
 
+from ..access.requests import READ
+from ..delivery.inner_message import read_message
+
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
+    from ..access.stored_topics import StoredTopics
     from ..store.api import QuerySettings
     from .store_view import MessageLookup
 
@@ -28,14 +32,16 @@ MAX_ANSWER_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 class QueryProcessor:
     """Finds messages; the response body is their concatenated records, as stored. Runs in a pool."""
 
-    def __init__(self, store: MessageLookup, settings: QuerySettings) -> None:
+    def __init__(self, store: MessageLookup, settings: QuerySettings, stored_topics: StoredTopics) -> None:
         self._store = store
         self._settings = settings
+        self._stored_topics = stored_topics
 
     def by_key(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """12: the newest messages with a key or unique key, oldest first.
 
         As with Apache, the response may contain messages with merely the same hash: clients compare the keys.
+        With access control these are left out, because they may be of any topic.
         """
         header = QueryMessageRequestHeader.decode(request.ext_fields)
         settings = self._settings
@@ -46,7 +52,8 @@ class QueryProcessor:
         answer = self._store.query_by_key(
             header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
         )
-        records, left_out = self._records(answer.offsets)
+        topic = header.topic if self._stored_topics.are_checked else None
+        records, left_out = self._records(answer.offsets, topic)
         if not records:
             remark = _nothing_found(header, count, answer.last_timestamp_ms)
             raise CommandError(ResponseCode.QUERY_NOT_FOUND, remark)
@@ -67,16 +74,24 @@ class QueryProcessor:
                 "the message id is of another broker"
             )
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        check = self._stored_topics.check_for(connection, request, READ)
+        if check is not None:
+            check(read_message(record).message.topic)
         return request.response(ResponseCode.SUCCESS, body=record)
 
-    def _records(self, offsets: list[int]) -> tuple[list[bytes], int]:
-        """Return the records, oldest first, and the number of older ones that do not fit a response."""
+    def _records(self, offsets: list[int], topic: str | None) -> tuple[list[bytes], int]:
+        """Return the records, oldest first, and the number of older ones that do not fit a response.
+
+        Only those of `topic`, unless it is None.
+        """
         newest_first = sorted(set(offsets), reverse=True)
         records: list[bytes] = []
         total = 0
         for position, offset in enumerate(newest_first):
             record = self._store.record_at(offset)
             if record is None:  # the index is cleaned after the log, and keeps entries of a truncated log
+                continue
+            if topic is not None and read_message(record).message.topic != topic:
                 continue
             total += len(record)
             if records and total > MAX_ANSWER_BYTES:

@@ -17,6 +17,7 @@ from rmq_remoting.integers import INT32_MAX
 from rmq_remoting.message_properties import decode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..access.requests import SUB
 from ..delivery.cold_reads import ClientGone, ColdReads
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.retries import Failure, Redelivery
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
+    from ..access.stored_topics import StoredTopics
     from ..delivery.message_writer import MessageWriter
     from ..delivery.retries import Retries
     from ..settings.broker import BrokerSettings
@@ -50,6 +52,7 @@ class SendBackProcessor:
         store: MessageStore,
         store_host: bytes,
         cold: ColdReads,
+        stored_topics: StoredTopics,
     ) -> None:
         """`store_host`: this broker's address, packed as in records."""
         self._settings = settings
@@ -58,6 +61,7 @@ class SendBackProcessor:
         self._store = store
         self._store_host = store_host
         self._cold = cold
+        self._stored_topics = stored_topics
 
     def send_back(self, connection: Connection, request: RemotingCommand) -> Result:
         """Answer once the message is stored, with SYNC_FLUSH once it is flushed."""
@@ -73,7 +77,7 @@ class SendBackProcessor:
             return asyncio.get_running_loop().create_task(
                 self._when_read(connection, request, header), name="send back"
             )
-        return self._store_again(request, header, record)
+        return self._store_again(connection, request, header, record)
 
     async def _when_read(
         self, connection: Connection, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader
@@ -83,15 +87,22 @@ class SendBackProcessor:
             record = await self._cold.run(connection, lambda: self._store.record_at(header.offset))
         except ClientGone:
             return None  # it sends the message back again, or another member of the group gets it
-        answer = self._store_again(request, header, record)
+        answer = self._store_again(connection, request, header, record)
         return await answer if isinstance(answer, asyncio.Future) else answer
 
     def _store_again(
-        self, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader, record: bytes | None
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: ConsumerSendMsgBackRequestHeader,
+        record: bytes | None,
     ) -> Result:
         if record is None:
             raise _no_message(header.offset)
         message = read_message(record).message
+        check = self._stored_topics.check_for(connection, request, SUB, header.group)
+        if check is not None:
+            check(message.topic)
         if MessageSysFlag.transaction_type(message.sys_flag) in _NOT_SENT:
             raise _no_message(header.offset)
         if message.sys_flag & MessageSysFlag.INNER_BATCH:

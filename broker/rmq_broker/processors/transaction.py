@@ -17,6 +17,7 @@ from rmq_remoting.message_errors import MessageIdError
 from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..access.requests import PUB, UPDATE
 from ..delivery.store_refusals import refusal
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from .flushed_answers import respond_if_flushed
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
+    from ..access.stored_topics import StoredTopics, TopicCheck
     from ..store.api import MessageStore
     from ..transactions.service import TransactionService
     from .cold_records import ColdRecords
@@ -35,11 +37,18 @@ _ENDS: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_RO
 class TransactionProcessor:
     """Finds half messages, and ends or resumes their transactions."""
 
-    def __init__(self, transactions: TransactionService, store: MessageStore, cold: ColdRecords) -> None:
+    def __init__(
+        self,
+        transactions: TransactionService,
+        store: MessageStore,
+        cold: ColdRecords,
+        stored_topics: StoredTopics,
+    ) -> None:
         self._ending = transactions.ending
         self._resumption = transactions.resumption
         self._store = store
         self._cold = cold
+        self._stored_topics = stored_topics
 
     def end(self, connection: Connection, request: RemotingCommand) -> Result:
         """Answer once the outcome is stored, with SYNC_FLUSH once it is flushed.
@@ -56,13 +65,15 @@ class TransactionProcessor:
                 f"commitOrRollback={header.commit_or_rollback} must be 8 (commit), 12 (rollback) or 0 "
                 "(not known yet)",
             )
+        # A client that names no topic has rights on the whole cluster.
+        check = self._stored_topics.check_for(connection, request, PUB) if header.topic else None
         known = self._ending.known(header)
         if known is not None and known.message is not None:
-            return self._end(request, header, None)
+            return self._end(request, header, None, check)
         return self._with_record(
             connection,
             header.commit_log_offset,
-            lambda record: self._end(request, header, record),
+            lambda record: self._end(request, header, record, check),
             0 if known is None else known.size,
         )
 
@@ -74,8 +85,9 @@ class TransactionProcessor:
             offset = parse_offset_message_id(message_id).physical_offset
         except MessageIdError as error:
             raise HeaderError(f"msgId={shown(message_id)} is no offset message id") from error
+        check = self._stored_topics.check_for(connection, request, UPDATE) if header.topic else None
         return self._with_record(
-            connection, offset, lambda record: self._resume(request, record, message_id), 0
+            connection, offset, lambda record: self._resume(request, record, message_id, check), 0
         )
 
     def _with_record(
@@ -94,17 +106,23 @@ class TransactionProcessor:
         return act(record)
 
     def _end(
-        self, request: RemotingCommand, header: EndTransactionRequestHeader, record: bytes | None
+        self,
+        request: RemotingCommand,
+        header: EndTransactionRequestHeader,
+        record: bytes | None,
+        check: TopicCheck | None,
     ) -> Result:
         try:
-            self._ending.end(header, record)
+            self._ending.end(header, record, check)
         except (StoreUnavailable, MessageRejected) as error:
             raise refusal(error) from error
         return self._done(request)
 
-    def _resume(self, request: RemotingCommand, record: bytes | None, message_id: str) -> Result:
+    def _resume(
+        self, request: RemotingCommand, record: bytes | None, message_id: str, check: TopicCheck | None
+    ) -> Result:
         try:
-            self._resumption.resume(record, message_id)
+            self._resumption.resume(record, message_id, check)
         except (StoreUnavailable, MessageRejected) as error:
             raise refusal(error) from error
         return self._done(request)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmq_remoting.answers import Answer
 
+from ..delivery.turns import ITEMS_PER_SLICE
 from ..delivery.waiting_requests import LookAgain, WaitingRequest, WaitingRequests
 from ..store.api import ConsumeQueue
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
-
-# Tiers whose waiting requests are held ones: they wait for messages, and are no backlog.
-HOLDING_TIERS: Final = frozenset({"pull", "lite_pull"})
 
 
 @dataclass(slots=True, eq=False)
@@ -44,10 +42,18 @@ class HeldPulls(WaitingRequests[ConsumeQueue, HeldPull]):
     """All held pulls. A message wakes every pull of its queue, the longest-waiting first."""
 
     def hold(
-        self, connection: Connection, queue: ConsumeQueue, wait_seconds: float, look_again: LookAgain
+        self,
+        connection: Connection,
+        queue: ConsumeQueue,
+        wait_seconds: float,
+        look_again: LookAgain,
+        size_bytes: int = 0,
     ) -> asyncio.Future[Answer]:
-        """Hold a pull for `wait_seconds` at most. After `release_all` it answers at once."""
-        pull = HeldPull(connection, queue, look_again, self._last_tick(wait_seconds))
+        """Hold a pull for `wait_seconds` at most. After `release_all` it answers at once.
+
+        The caller has checked `has_share`.
+        """
+        pull = HeldPull(connection, queue, look_again, self._last_tick(wait_seconds), size_bytes)
         self._keep(pull)
         if self._released:
             self._look(pull, time_is_up=True)
@@ -59,12 +65,17 @@ class HeldPulls(WaitingRequests[ConsumeQueue, HeldPull]):
             self._woken[queue] = None
             self._look_soon()
 
-    def check_all(self) -> None:
-        """Wake pulls whose queue grew without a wake-up, or whose client did not read its responses then."""
-        for queue, pulls in self._by_key.items():
-            if any(pull.has_missed_arrival for pull in pulls):
+    async def check_all(self) -> None:
+        """Wake pulls whose queue grew without a wake-up, or whose client did not read its responses then.
+
+        The loop serves requests between slices of queues.
+        """
+        for number, queue in enumerate(list(self._by_key), start=1):
+            if any(pull.has_missed_arrival for pull in self._by_key.get(queue, ())):
                 self._woken[queue] = None
                 self._look_soon()
+            if number % ITEMS_PER_SLICE == 0:
+                await asyncio.sleep(0)
 
     def topics_removed(self, topics: Collection[str]) -> None:
         """Wake the pulls of deleted topics: there is nothing left to wait for."""

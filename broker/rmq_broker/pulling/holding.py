@@ -11,8 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Answer
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
 
-from ..delivery.waiting_requests import STILL_WAITING, Look
+from ..delivery.waiting_requests import STILL_WAITING, Look, held_bytes
 from ..store.api import ColdRead, GetStatus
 from .outcomes import Found, NotFound, Outcome, Skipped
 
@@ -75,14 +77,24 @@ class PullHolding:
         self._cold = cold
 
     def hold(self, pull: Pull) -> asyncio.Future[Answer]:
-        """Return the future answer of a pull that found nothing."""
+        """Return the future answer of a pull that found nothing.
+
+        Raises CommandError (SYSTEM_BUSY) if too many are held: Apache's clients then pull again after 3 s.
+        After the answer that there is no message they would pull again at once.
+        """
         settings, header = self._settings, pull.plan.header
+        if not self._held.has_share(pull.connection, pull.command, settings.max_held_pulls):
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST]system busy: {self._held.count} pulls without a message are held already, "
+                f"too many in all or of this connection (maxHeldPulls={settings.max_held_pulls})",
+            )
         wait_ms = settings.short_polling_time_ms
         if settings.long_polling_enable:
             wait_ms = min(max(0, header.suspend_timeout_ms), settings.long_polling_max_hold_ms)
         queue = self._store.queues.get_or_create(header.topic, header.queue_id)
         look = partial(self._look, HeldState(pull, pull.queue_offset))
-        return self._held.hold(pull.connection, queue, wait_ms / 1000, look)
+        return self._held.hold(pull.connection, queue, wait_ms / 1000, look, held_bytes(pull.command))
 
     def _look(self, state: HeldState, time_is_up: bool) -> Look:
         """Look again. Raises CommandError, for instance if the topic was deleted meanwhile."""

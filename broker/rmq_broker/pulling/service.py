@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..delivery.arrivals import Arrivals
 from ..delivery.cold_reads import ColdReads
+from ..delivery.turns import LoopSlices
 from ..delivery.waiting_requests import TICK_SECONDS
 from .held_pulls import HeldPulls
 
@@ -30,6 +31,8 @@ class PullService:
         self.held_pulls = HeldPulls(time.monotonic)
         self.arrivals = Arrivals(store, self.held_pulls.arrived)
         self.cold_reads = ColdReads(cold_tier)
+        # Of pops and administration, too.
+        self.slices = LoopSlices()
         topics.on_change(self._topics_changed)
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:

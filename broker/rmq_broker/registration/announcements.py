@@ -6,6 +6,7 @@ import asyncio
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rmq_remoting.bodies.register import RegisterBrokerBody
@@ -72,10 +73,10 @@ class Announcements:
         part_size = settings.split_registration_size if settings.enable_split_registration else 0
         key = (self._topics.version, self._permission, compressed, part_size)
         if self._full_bodies is None or key != self._full_key:
-            bodies = self._bodies(self._topics.configs(), part_size)
+            make = partial(self._bodies, self._topics.configs(), part_size, self._topics.data_version)
             # Encoding thousands of topics takes tens of milliseconds, too long for the loop.
             self._full_bodies = asyncio.get_running_loop().run_in_executor(
-                None, _encode_all, bodies, compressed
+                None, lambda: _encode_all(make(), compressed)
             )
             self._full_key = key
         try:
@@ -90,7 +91,7 @@ class Announcements:
         if self._settings.enable_single_topic_register:
             return [self._register_topic(self._permitted(config)) for config in configs]
         compressed = self._settings.compressed_register
-        bodies = self._bodies(configs, 0)
+        bodies = self._bodies(configs, 0, self._topics.data_version)
         return [self._register(body, compressed) for body in _encode_all(bodies, compressed)]
 
     def query_data_version(self) -> RemotingCommand:
@@ -143,11 +144,12 @@ class Announcements:
             return config
         return config.model_copy(update={"perm": config.perm & self._permission})
 
-    def _bodies(self, configs: Iterable[TopicConfig], part_size: int) -> list[RegisterBrokerBody]:
+    def _bodies(
+        self, configs: Iterable[TopicConfig], part_size: int, version: DataVersion
+    ) -> list[RegisterBrokerBody]:
         topics = [self._permitted(config) for config in configs]
         size = part_size or max(1, len(topics))
         parts = [topics[start : start + size] for start in range(0, len(topics), size)]
-        version = self._topics.data_version
         # A name server accepts a part only if its version differs from that of the part before. The last
         # part has the version of the table.
         return [

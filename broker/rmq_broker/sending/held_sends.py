@@ -85,10 +85,10 @@ class HeldSends:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._max_wait_seconds()
         held = _HeldSend(connection, request, deadline, loop.create_future())
+        if self._timer is None:  # first, so that no send waits without it if memory is short
+            self._timer = loop.call_at(deadline, self._expire)
         self._held.append(held)
         self._held_bytes += size
-        if self._timer is None:
-            self._timer = loop.call_at(deadline, self._expire)
         return held.future
 
     # --- inside ---
@@ -113,15 +113,30 @@ class HeldSends:
             _complete(held.future, result)
 
     def _expire(self) -> None:
-        """Refuse the sends that have waited for too long."""
+        """Refuse the sends that have waited for too long, and let the first of the others try.
+
+        There may be space although `LogSpace.ready` was not called: it was not if memory was short then.
+        """
         loop = asyncio.get_running_loop()
         self._timer = None
-        while self._held and self._held[0].deadline <= loop.time():
-            held = self._drop_first()
+        try:
+            while self._held and self._held[0].deadline <= loop.time():
+                self._refuse_first()
+            self._space.is_short = False
+            self._try_again()
+        finally:
+            if self._held:
+                self._timer = loop.call_at(self._held[0].deadline, self._expire)
+
+    def _refuse_first(self) -> None:
+        held = self._drop_first()
+        if held.future.done():
+            return
+        try:
+            held.future.set_result(self._refuse(held.request, self._too_late()))
+        except Exception as error:  # memory is short
             if not held.future.done():
-                held.future.set_result(self._refuse(held.request, self._too_late()))
-        if self._held:
-            self._timer = loop.call_at(self._held[0].deadline, self._expire)
+                held.future.set_exception(error)
 
     def _too_late(self) -> CommandError:
         wait_ms = self._max_wait_seconds() * 1000

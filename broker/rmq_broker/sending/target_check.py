@@ -6,7 +6,7 @@ Source: Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.msgCheck.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..settings.broker import BrokerSettings
     from ..topics.table import TopicTable
+
+# Advice to a producer whose topic cannot be created.
+_ENABLE: Final = "start the broker with autoCreateTopicEnable=true"
+_RAISE_LIMIT: Final = "raise maxAutoCreateTopicNums"
 
 
 class TargetChecker:
@@ -87,8 +91,9 @@ class TargetChecker:
         topic = self.topics.create_for_send(
             name, target.default_topic, target.default_topic_queue_nums, sys_flag, peer
         )
-        if topic is None and name.startswith(RETRY_PREFIX):
+        if topic is None and name.startswith(RETRY_PREFIX) and not self.topics.is_full:
             topic = self.topics.create_for_group(name, 1, system_flag=sys_flag)
         if topic is None:
-            raise no_such_topic(name, "create it, or start the broker with autoCreateTopicEnable=true")
+            advice = _RAISE_LIMIT if self.topics.is_full else _ENABLE
+            raise no_such_topic(name, f"create it, or {advice}")
         return topic

@@ -17,6 +17,7 @@ from rmq_remoting.daemon.settings import JavaInt, JavaString, Port, setting
 from rmq_remoting.daemon.tls_settings import TlsSettings
 
 from ..store.api import PullSettings, QuerySettings, StoreSettings
+from .access import BrokerAccessSettings
 from .filters import FilterSettings
 from .pop import PopSettings
 from .registration import IdentitySettings, RegistrationSettings
@@ -51,6 +52,7 @@ class BrokerSettings(
     ServerSettings,
     TlsSettings,
     AccessSettings,
+    BrokerAccessSettings,
     MetricsSettings,
     DaemonSettings,
 ):
@@ -86,9 +88,16 @@ class BrokerSettings(
         return super().protected_keys | {"brokerConfigPath"}
 
     def resolve(self) -> list[str]:
-        """Derive ports from the listen port (Apache RocketMQ 5.3.3, BrokerStartup and BrokerController)."""
+        """Derive ports from the listen port (Apache RocketMQ 5.3.3, BrokerStartup and BrokerController).
+
+        Also checks that a replay window has signatures.
+        """
         if self.ha_listen_port == 0 and self.listen_port:
             self.ha_listen_port = self.listen_port + 1
         if self.fast_listen_port < 0:
             self.fast_listen_port = max(self.listen_port - 2, 0)
+        if self.signature_replay_window_seconds and not self.authentication_enabled:
+            raise ValueError(
+                "signatureReplayWindowSeconds needs signed requests: set authenticationEnabled=true, too"
+            )
         return super().resolve()

@@ -64,7 +64,12 @@ class PopSettings(SettingsGroup):
     pop_inflight_message_threshold: Count = live(
         10_000, "popInflightMessageThreshold", "This limit.", unit="messages"
     )
-    max_pop_polling_size: Count = live(100_000, "maxPopPollingSize", "Most pops that wait for messages.")
+    max_pop_polling_size: Count = live(
+        100_000,
+        "maxPopPollingSize",
+        "Most pops that wait for messages, and as many notifications. One connection may have half of them, "
+        "and a sixteenth once half of them wait. A pop beyond is answered POLLING_FULL.",
+    )
     pop_polling_size: Count = live(
         1024, "popPollingSize", "Most pops that wait for the same queue of a topic, or for any of its queues."
     )

@@ -30,13 +30,13 @@ class TierSettings(SettingsGroup):
         10_000, "replyThreadPoolQueueCapacity", "Most waiting replies to requests of clients."
     )
     pull_queue_capacity: Count = setting(
-        100_000, "pullThreadPoolQueueCapacity", "Most waiting pulls, held pulls included."
+        100_000, "pullThreadPoolQueueCapacity", "Most waiting pulls and pops, held ones excluded."
     )
     pull_max_wait_ms: Milliseconds = setting(
         5000, "waitTimeMillsInPullQueue", "Longest wait of a pull, the time for which it is held excluded."
     )
     lite_pull_queue_capacity: Count = setting(
-        100_000, "litePullThreadPoolQueueCapacity", "Most waiting lite pulls, held ones included."
+        100_000, "litePullThreadPoolQueueCapacity", "Most waiting lite pulls, held ones excluded."
     )
     lite_pull_max_wait_ms: Milliseconds = setting(
         5000,

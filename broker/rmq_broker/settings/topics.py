@@ -41,6 +41,21 @@ class TopicSettings(SettingsGroup):
     auto_create_subscription_group: JavaBoolean = live(
         True, "autoCreateSubscriptionGroup", "Create an unknown consumer group when it is used."
     )
+    max_auto_create_topic_nums: JavaInt = live(
+        50_000,
+        "maxAutoCreateTopicNums",
+        "Topics on this broker from which on sends create no further ones. Administration still does.",
+        minimum=0,
+        ours=True,
+    )
+    max_auto_create_group_nums: JavaInt = live(
+        50_000,
+        "maxAutoCreateGroupNums",
+        "Consumer groups on this broker from which on clients create no further ones. Administration still "
+        "does.",
+        minimum=0,
+        ours=True,
+    )
     cluster_topic_enable: JavaBoolean = setting(
         True, "clusterTopicEnable", "Accept messages for the topic that is named after the cluster."
     )

@@ -18,9 +18,9 @@ from rmq_remoting.daemon.unsupported_settings import (
     several,
 )
 
-_RESTRICT: Final = (
-    "let only trusted hosts reach the broker's ports and remove the key, "
-    "or use Apache's broker for this cluster"
+_USE_VERSION_2: Final = (
+    "remove the key and set authenticationEnabled=true and authorizationEnabled=true; "
+    "migrateAuthFromV1Enabled=true takes over the accounts"
 )
 _NO_REPLICATION: Final = "replication"
 _SINGLE_MASTER: Final = (
@@ -32,8 +32,7 @@ _NO_LIGHT_QUEUES: Final = "remove the key, or use Apache's broker for the client
 _ONE_FOLDER: Final = "name one folder, on a volume that spans the disks"
 
 _ACCESS_CONTROL: Final = (
-    UnsupportedSetting("migrateAuthFromV1Enabled", TRUE, "access control", _RESTRICT),
-    UnsupportedSetting("aclEnable", TRUE, "access control", _RESTRICT),
+    UnsupportedSetting("aclEnable", TRUE, "access control of version 1", _USE_VERSION_2),
 )
 _REPLICATION: Final = (
     UnsupportedSetting(

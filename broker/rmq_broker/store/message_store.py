@@ -185,6 +185,8 @@ class MessageStore(QueueReads):
             delay_levels=self._settings.delay_levels,
         )
         self.recovery = recover(self.commit_log, self.queues, self._checkpoint, stop, options)
+        if self.commits is not None and not is_clean:
+            self.commit_log.flush()  # consumers see only flushed messages
         self._queue_state.limit_deletions(self.commit_log.max_offset)
         self._flusher.opened(self.recovery.fine)
         self.appender.last_timestamp_ms = max(

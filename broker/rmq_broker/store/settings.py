@@ -55,6 +55,13 @@ class PullSettings(SettingsGroup):
         "Longest time for which a pull is held, whatever its client asks.",
         ours=True,
     )
+    max_held_pulls: Count = live(
+        100_000,
+        "maxHeldPulls",
+        "Most held pulls. One connection may have half of them, and a sixteenth once half of them are held. "
+        "A pull beyond is answered SYSTEM_BUSY unless there is a message for it.",
+        ours=True,
+    )
     lite_pull_message_enable: JavaBoolean = live(True, "litePullMessageEnable", "Serve lite pull consumers.")
     reject_pull_consumer_enable: JavaBoolean = live(
         False, "rejectPullConsumerEnable", "Serve push consumers only."

@@ -15,13 +15,13 @@ from rmq_remoting.message_properties import find_property
 
 from ..delivery.inner_message import StoredMessage, read_message
 from ..delivery.timer_entry import TIMER_QUEUE_ID, TimerEntry
-from ..store.api import GetStatus, parse_record
+from ..store.api import GetResult, GetStatus, parse_record
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .announced import AnnouncedTimers
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
-    from ..store.api import GetResult, MessageStore
+    from ..store.api import MessageStore
     from .counts import TimerCounts
     from .pending import PendingTimers
 
@@ -49,6 +49,7 @@ class TimerEntering:
         self._counts = counts
         self._now_ms = now_ms
         self.announced = AnnouncedTimers(pending, counts, now_ms)
+        self._first_stored_ms = 0  # of the first message that is not entered yet; 0: unknown
 
     @property
     def behind(self) -> int:
@@ -56,11 +57,18 @@ class TimerEntering:
         return max(0, self._end - self._pending.queue_offset)
 
     def behind_ms(self) -> int:
-        """Return the age in ms of the first message that is not entered yet; 0 without one."""
+        """Return the age in ms of the first message that is not entered yet; 0 without one.
+
+        Does not block. While the message is not in memory, the age is that of a message before it.
+        """
         if not self.behind:
+            self._first_stored_ms = 0
             return 0
-        stored_ms = self._store.store_time_at(TIMER_TOPIC, TIMER_QUEUE_ID, self._pending.queue_offset)
-        return 0 if stored_ms < 0 else max(0, self._now_ms() - stored_ms)
+        found = self._store.get_now(TIMER_TOPIC, TIMER_QUEUE_ID, self._pending.queue_offset, 1, None)
+        if isinstance(found, GetResult) and len(found.body) >= _HEAD_BYTES:
+            record = parse_record(found.body, 0, _unpack_int64(found.body, _PHYSICAL_OFFSET_AT)[0])
+            self._first_stored_ms = 0 if record is None else record.store_timestamp_ms
+        return max(0, self._now_ms() - self._first_stored_ms) if self._first_stored_ms else 0
 
     @property
     def _end(self) -> int:

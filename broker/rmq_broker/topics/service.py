@@ -20,7 +20,7 @@ class TopicService:
 
     def __init__(self, settings: BrokerSettings, now_ms: ClockMs) -> None:
         self.table = TopicTable(settings, settings.broker_cluster_name, settings.broker_name, now_ms)
-        self.file = ConfigFile(settings.config_dir / "topics.json", self.table)
+        self.file = ConfigFile(settings.config_dir / "topics.json", self.table, prepare=self.table.prepare)
 
     def load(self) -> None:
         """Read the file. Raises ConfigFileError; blocks."""

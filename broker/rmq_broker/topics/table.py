@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rmq_remoting.repeated_event import RepeatedEvent
 
 from ..clock import ClockMs
 from ..settings.topics import TopicSettings
@@ -17,6 +19,11 @@ from .permissions import INHERIT, READ_WRITE, is_inherited, perm_text
 from .system_topics import SystemTopics
 
 log = logging.getLogger("rmq.broker.topics")
+
+# Topics that are encoded in one step.
+_SLICE: Final = 128
+# At most one line per interval about names that clients may not create.
+_LOG_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,7 @@ class TopicTable:
         self._settings = settings
         self._now_ms = now_ms
         self._listeners: list[Callable[[TopicsChanged], None]] = []
+        self._not_created = RepeatedEvent(_LOG_SECONDS)
         self._table = {config.topic_name: config for config in self.system_topics.configs()}
         # Encoded entries, cached: the cost of a snapshot depends on the changes since the last one.
         self._entries: dict[str, bytes] = {}
@@ -57,6 +65,11 @@ class TopicTable:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many topics as sends may create."""
+        return len(self._table) >= self._settings.max_auto_create_topic_nums
 
     def configs(self) -> list[TopicConfig]:
         """Return a new list of all configurations."""
@@ -113,9 +126,9 @@ class TopicTable:
     ) -> TopicConfig | None:
         """Return the topic of a sent message; an unknown topic is created from the default topic.
 
-        None if it cannot be created: the default topic is unknown, or does not allow inheritance
-        (TopicConfigManager.createTopicInSendMessageMethod). `client_queue_nums` bounds the queues;
-        `producer` is an address for the log.
+        None if it cannot be created: there are too many topics, or the default topic is unknown, or does not
+        allow inheritance (TopicConfigManager.createTopicInSendMessageMethod). `client_queue_nums` bounds the
+        queues; `producer` is an address for the log.
         """
         existing = self._table.get(topic)
         if existing is not None:
@@ -123,13 +136,15 @@ class TopicTable:
         model = self._table.get(default_topic)
         obstacle = self._obstacle_to_inheriting(model)
         if model is None or obstacle is not None:
-            log.warning(
-                "topic not created topic=%s peer=%s default_topic=%s: %s",
-                topic,
-                producer,
-                default_topic,
-                obstacle,
-            )
+            if count := self._not_created.occurred():
+                log.warning(
+                    "topic not created topic=%s peer=%s default_topic=%s refused=%d: %s",
+                    topic,
+                    producer,
+                    default_topic,
+                    count,
+                    obstacle,
+                )
             return None
         queue_nums = max(0, min(client_queue_nums, model.write_queue_nums))
         config = TopicConfig(
@@ -199,6 +214,15 @@ class TopicTable:
 
     # --- persistence ---
 
+    def prepare(self) -> Iterator[None]:
+        """Encode new and changed topics ahead of `encode`, a slice in each step."""
+        configs = [config for name, config in self._table.items() if name not in self._entries]
+        for first in range(0, len(configs), _SLICE):
+            for config in configs[first : first + _SLICE]:
+                if self._table.get(config.topic_name) is config:
+                    self._entry(config)
+            yield
+
     def encode(self) -> bytes:
         """Return the content of `topics.json`."""
         entries = b",".join([self._entry(config) for config in self._table.values()])
@@ -229,6 +253,8 @@ class TopicTable:
         """Return the reason why no topic may inherit from this one; None if it may."""
         if model is None:
             return "there is no such topic"
+        if self.is_full:
+            return f"there are {len(self)} topics, sends create no more (maxAutoCreateTopicNums)"
         if model.topic_name == AUTO_CREATE_TOPIC and not self._settings.auto_create_topic_enable:
             return "autoCreateTopicEnable is off"
         return None if is_inherited(model.perm) else f"its permissions are {perm_text(model.perm)}"

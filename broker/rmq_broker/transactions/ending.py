@@ -28,6 +28,7 @@ from .half_messages import HalfMessage, Outcome
 if TYPE_CHECKING:
     from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 
+    from ..access.stored_topics import TopicCheck
     from ..clock import Clocks
     from ..delivery.message_writer import MessageWriter
     from ..settings.transactions import TransactionSettings
@@ -70,22 +71,32 @@ class Ending:
         half = self._halves.get(header.tran_state_table_offset)
         return half if half is not None and half.physical_offset == header.commit_log_offset else None
 
-    def end(self, header: EndTransactionRequestHeader, record: bytes | None) -> None:
+    def end(
+        self,
+        header: EndTransactionRequestHeader,
+        record: bytes | None,
+        check_topic: TopicCheck | None = None,
+    ) -> None:
         """Commit or roll back; `record` is the record at the header's commit log offset.
 
-        The record is not needed if the transaction is known with its message. Reporting the same outcome
-        again is idempotent. Raises CommandError, StoreUnavailable, MessageRejected.
+        The record is not needed if the transaction is known with its message. `check_topic` raises
+        CommandError unless the client may end transactions of a topic. Reporting the same outcome again is
+        idempotent. Raises CommandError, StoreUnavailable, MessageRejected.
         """
         try:
-            self._end(header, record)
+            self._end(header, record, check_topic)
         except CommandError as error:
             self.refused += 1
             # Most producers send the outcome as a one-way request and get no answer.
             log.debug("transaction outcome refused group=%s cause=%s", header.producer_group, error.remark)
             raise
 
-    def _end(self, header: EndTransactionRequestHeader, record: bytes | None) -> None:
+    def _end(
+        self, header: EndTransactionRequestHeader, record: bytes | None, check_topic: TopicCheck | None
+    ) -> None:
         stored, named = _half_message(header, record, self.known(header))
+        if check_topic is not None:
+            check_topic(named.topic)
         outcome = (
             Outcome.COMMITTED
             if header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT

@@ -20,6 +20,7 @@ from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC, TRANSACTION_HALF_TOPIC
 from .half_messages import HALF_QUEUE_ID, HalfMessage, Outcome
 
 if TYPE_CHECKING:
+    from ..access.stored_topics import TopicCheck
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
     from .half_messages import HalfMessages
@@ -33,10 +34,11 @@ class Resumption:
         self._halves = halves
         self._now_ms = now_ms
 
-    def resume(self, record: bytes | None, message_id: str) -> None:
+    def resume(self, record: bytes | None, message_id: str, check_topic: TopicCheck | None = None) -> None:
         """Resume the checks of the transaction in `record`, which is the record that the message id names.
 
-        Raises CommandError, StoreUnavailable, MessageRejected.
+        `check_topic` raises CommandError unless the client may resume transactions of a topic. Raises
+        CommandError, StoreUnavailable, MessageRejected.
         """
         stored = None if record is None else read_message(record)
         given_up = None
@@ -48,6 +50,8 @@ class Resumption:
                 f"message {message_id} is not of a transaction that was given up: take an id from "
                 f"{TRANSACTION_CHECKED_OUT_TOPIC}",
             )
+        if check_topic is not None:
+            check_topic(given_up.topic)
         # A message moved by Apache's broker does not have the offset of its first record.
         if PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET.encode() in stored.message.properties:
             self._check_state(given_up.first_offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -45,7 +46,8 @@ class ConfigFile:
     """Writes one file after changes of its state.
 
     The state is encoded on the loop and written in a thread; changes during a write are
-    written together after it. A failed write is logged, counted and retried.
+    written together after it. A failed write is logged, counted and retried. `prepare` encodes parts of a
+    large state ahead, a slice in each step, so that encoding the whole does not block the loop.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class ConfigFile:
         spacing_seconds: float = _SPACING_SECONDS,
         retry_seconds: float = _RETRY_SECONDS,
         is_private: bool = False,
+        prepare: Callable[[], Iterable[None]] = tuple,
     ) -> None:
         """Only the process's own user may read a file that `is_private`."""
         self.path = path
@@ -63,6 +66,7 @@ class ConfigFile:
         self.writes = 0
         self.failed_writes = 0
         self._state = state
+        self._prepare = prepare
         self._spacing_seconds = spacing_seconds
         self._retry_seconds = retry_seconds
         # Changes are numbered: everything up to `_on_disk` is written.
@@ -148,6 +152,8 @@ class ConfigFile:
     async def _write(self) -> bool:
         number = self._changed
         try:
+            for _ in self._prepare():
+                await asyncio.sleep(0)
             content = self._state.encode()
             replace = partial(
                 replace_file,

@@ -35,6 +35,10 @@ class Family:
     label_names: Labels = ()
 
 
+# Among families: nothing to expose. A collector with much to compute yields it between parts of the work.
+PAUSE: Final = Family("", "gauge", "", ())
+
+
 class Collector(Protocol):
     """Supplies families for a scrape; runs on the daemon's loop, so it must not compute for long."""
 
@@ -78,6 +82,9 @@ def render(families: Iterable[Family], common_labels: Mapping[str, str]) -> Iter
     """Yield the exposition, one or a few lines at a time; every series gets the common labels."""
     common = [f'{name}="{_escape(value)}"' for name, value in common_labels.items()]
     for family in families:
+        if family is PAUSE:
+            yield ""
+            continue
         yield f"# HELP {family.name} {_escape_help(family.meaning)}\n# TYPE {family.name} {family.kind}\n"
         for values, value in family.series:
             labels = common + [

@@ -17,7 +17,8 @@ _TIER_FIELDS: Final = {
     "threads": Field("rmq_tier_threads", "gauge", "Threads of a tier; 0: it runs on the event loop."),
 }
 _TIER_STATISTICS: Final = {
-    "waiting": Field("rmq_tier_waiting", "gauge", "Requests that wait in a tier now."),
+    "waiting": Field("rmq_tier_waiting", "gauge", "Requests that wait in a tier now, held ones excluded."),
+    "held": Field("rmq_tier_held", "gauge", "Requests of a tier that are held for a message (long polling)."),
     "max_waiting": Field(
         "rmq_tier_waiting_max", "gauge", "Maximum of requests that waited in a tier at once."
     ),

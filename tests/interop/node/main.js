@@ -41,6 +41,8 @@ const common = {
   namesrv: { type: 'string' },
   topic: { type: 'string' },
   group: { type: 'string', default: 'interop-node' },
+  'access-key': { type: 'string' },
+  'secret-key': { type: 'string' },
   tag: { type: 'string' },
   count: { type: 'string', default: '1' },
 };
@@ -65,7 +67,13 @@ function parse(words, known) {
 
 function clientOptions(values) {
   // ali-ons insists on an HTTP client, which it uses only where no name server is given.
-  return { httpclient: {}, nameSrv: values.namesrv.split(';'), logger };
+  return {
+    httpclient: {},
+    nameSrv: values.namesrv.split(';'),
+    logger,
+    accessKey: values['access-key'],
+    secretKey: values['secret-key'],
+  };
 }
 
 async function send(words) {

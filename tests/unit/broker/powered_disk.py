@@ -58,7 +58,7 @@ class PoweredDisk:
         self._written(WriteCall(str(path), path.stat().st_ino, 0, path.read_bytes()))
 
     def fail_flushes(self, flushes: int) -> None:
-        """Let that many flushes fail with EIO. The data of these files is lost for good, as on Linux."""
+        """Let that many flushes fail with EIO. Later flushes skip the pages unless they are written again."""
         self._failing_flushes = flushes
 
     def lose_power(self) -> None:

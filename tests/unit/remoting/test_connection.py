@@ -440,7 +440,19 @@ async def test_a_protocol_error_is_counted_and_logged_once(caplog: pytest.LogCap
 
     assert peer.statistics.protocol_errors == 1
     assert [record.message for record in caplog.records] == [
-        "connection closed, protocol error of the peer peer=192.0.2.1:40000 cause=the header is JSON, but a "
-        "list and not an object"
+        "connection closed, protocol error of the peer peer=192.0.2.1:40000 errors=1 cause=the header is "
+        "JSON, but a list and not an object"
     ]
     assert peer.statistics.closed == 1
+
+
+async def test_protocol_errors_of_many_connections_are_logged_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peers = [Peer(dispatcher_of_all()) for _ in range(5)]
+    for peer in peers:
+        peer.connection.statistics = peers[0].statistics
+        peer.send_bytes(raw_frame(b"[1]"))
+
+    assert peers[0].statistics.protocol_errors == 5
+    assert len(caplog.records) == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmq_remoting.answers import Answer, Result
+from rmq_remoting.answers import Answer, HeldAnswer, Result
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection, ConnectionSettings
@@ -512,6 +512,39 @@ async def test_deferred_responses_are_bounded() -> None:
     assert len(peer.answers) == 3
     assert tier.statistics.waiting == 0
     assert tier.statistics.wait_seconds_total == pytest.approx(3.0)
+
+
+async def test_held_requests_take_nothing_from_the_capacity() -> None:
+    tier, held = inline(capacity=2), list[HeldAnswer]()
+
+    def hold(connection: Connection, asked: RemotingCommand) -> HeldAnswer:
+        held.append(HeldAnswer())
+        return held[-1]
+
+    dispatcher = Dispatcher()
+    dispatcher.register([11], hold, tier)
+    dispatcher.register([12], lambda *_: asyncio.get_running_loop().create_future(), tier)
+    peer = Peer(dispatcher)
+    peer.send(*[request(11) for _ in range(5)], request(12), request(12))
+
+    assert peer.received == []
+    assert (tier.statistics.held, tier.statistics.waiting, tier.statistics.rejected_full) == (5, 2, 0)
+    refused = request(11)
+    peer.send(refused)
+    assert peer.answers[refused.opaque].code == ResponseCode.SYSTEM_BUSY
+    for answer in held:
+        answer.set_result(None)
+    assert tier.statistics.held == 0 and not dispatcher.is_idle
+
+
+async def test_a_server_with_a_held_request_is_not_idle() -> None:
+    tier, answer = inline(), HeldAnswer()
+    dispatcher = Dispatcher()
+    dispatcher.register([11], lambda *_: answer, tier)
+    Peer(dispatcher).send(request(11))
+    assert not dispatcher.is_idle
+    answer.cancel()
+    assert dispatcher.is_idle and tier.statistics.held == 0
 
 
 async def test_a_cancelled_deferred_response_is_answered_busy() -> None:

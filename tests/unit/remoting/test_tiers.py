@@ -8,7 +8,7 @@ import pytest
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
-from rmq_remoting.tiers import InlineTier, PoolTier
+from rmq_remoting.tiers import InlineTier, PoolTier, has_share
 
 
 def test_waiting_requests_are_counted() -> None:
@@ -87,6 +87,14 @@ def test_one_connection_cannot_take_the_whole_capacity() -> None:
     for _ in range(1600):
         tier.leave(greedy, 0.0)
     assert tier.has_room(greedy) and tier.has_room(modest)
+
+
+@pytest.mark.parametrize(
+    ("used", "own", "has_room"),
+    [(49, 49, True), (50, 50, False), (50, 9, True), (50, 10, False), (99, 0, True), (100, 0, False)],
+)
+def test_shares_of_a_capacity(used: int, own: int, has_room: bool) -> None:
+    assert has_share(used, own, 100, least=10) is has_room
 
 
 def test_a_small_capacity_is_for_everybody() -> None:

@@ -142,8 +142,15 @@ def _group_processors(
         offset_clone=OffsetCloneProcessor(offsets, groups, topics, consumers, services.save_offsets),
         offset_reset=OffsetResetProcessor(
             ResetTargets(topics, store, broker_name),
-            ServerSideReset(offsets, groups, services.pulls.wake, services.save_offsets),
-            ClientSideReset(offsets, consumers),
+            ServerSideReset(
+                offsets,
+                topics,
+                groups,
+                services.pulls.slices,
+                services.pulls.wake,
+                services.save_offsets,
+            ),
+            ClientSideReset(offsets, consumers, services.pulls.slices),
             settings,
         ),
         relay=ConsumerRelayProcessor(consumers, groups, topics, store.record_at, broker_name),

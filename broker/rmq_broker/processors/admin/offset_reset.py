@@ -5,6 +5,7 @@ Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor and Broker2Clie
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,7 +19,9 @@ from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted,
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 
+from ...delivery.turns import ITEMS_PER_SLICE
 from ...groups.lookup import unknown_group
+from ...topics.lookup import existing_topic
 from .relays import FIRST_VERSION_WITH_RESET, check_version
 
 if TYPE_CHECKING:
@@ -26,9 +29,11 @@ if TYPE_CHECKING:
 
     from ...clients.client import ConnectedClient
     from ...clients.consumers import ConsumerTable
+    from ...delivery.turns import LoopSlices
     from ...groups.table import SubscriptionGroupTable
     from ...offsets.table import ConsumerOffsetTable
     from ...settings.topics import TopicSettings
+    from ...topics.table import TopicTable
     from .reset_targets import OffsetsByQueue, ResetTargets
 
 log = logging.getLogger("rmq.broker.processors")
@@ -44,12 +49,16 @@ class ServerSideReset:
     def __init__(
         self,
         offsets: ConsumerOffsetTable,
+        topics: TopicTable,
         groups: SubscriptionGroupTable,
+        slices: LoopSlices,
         woken: Callable[[str, int], None],
         persist: Persist,
     ) -> None:
         self._offsets = offsets
+        self._topics = topics
         self._groups = groups
+        self._slices = slices
         self._woken = woken
         self._persist = persist
 
@@ -61,23 +70,26 @@ class ServerSideReset:
     async def apply(
         self, header: ResetOffsetRequestHeader, targets: OffsetsByQueue, request: RemotingCommand
     ) -> Answer:
-        """Reset the offsets; answered when they are persisted."""
+        """Reset the offsets, a slice of queues at a time; answered when they are persisted."""
         self.check(header)  # the group may have been deleted since
-        for queue, offset in targets.items():
+        for number, (queue, offset) in enumerate(targets.items()):
+            if number and number % ITEMS_PER_SLICE == 0:
+                await self._slices.pause(self)
+                self.check(header)
+                existing_topic(self._topics, header.topic)
             self._offsets.assign_reset(header.group, queue.topic, queue.queue_id, offset)
             self._woken(queue.topic, queue.queue_id)
-        body = ResetOffsetBody(offset_table=targets)
-        return await answer_when_persisted(
-            request.response(ResponseCode.SUCCESS, body=body.encode()), self._persist
-        )
+        body = await _encoded(ResetOffsetBody(offset_table=targets))
+        return await answer_when_persisted(request.response(ResponseCode.SUCCESS, body=body), self._persist)
 
 
 class ClientSideReset:
     """The broker notifies the connected members (220), which commit the new offsets themselves."""
 
-    def __init__(self, offsets: ConsumerOffsetTable, consumers: ConsumerTable) -> None:
+    def __init__(self, offsets: ConsumerOffsetTable, consumers: ConsumerTable, slices: LoopSlices) -> None:
         self._offsets = offsets
         self._consumers = consumers
+        self._slices = slices
 
     def check(self, header: ResetOffsetRequestHeader) -> list[ConnectedClient]:
         """Return the members. Raises CommandError if there are none, or one is too old for request 220."""
@@ -97,18 +109,22 @@ class ClientSideReset:
         self, header: ResetOffsetRequestHeader, targets: OffsetsByQueue, request: RemotingCommand
     ) -> Answer:
         """Notify all members; without `force` a reset only moves a group back, never forward."""
-        for queue, target in targets.items():
+        for number, (queue, target) in enumerate(targets.items()):
+            if number and number % ITEMS_PER_SLICE == 0:
+                await self._slices.pause(self)
             committed = self._offsets.query(header.group, queue.topic, queue.queue_id)
             if committed < 0:
                 remark = f"group {header.group} has no offset for queue {queue.queue_id} of {queue.topic}"
                 raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
             if not header.force:
                 targets[queue] = min(target, committed)
-        body = ResetOffsetBody(offset_table=targets)
-        for member in self.check(header):
-            for_c = LanguageCode.CPP in (member.language, request.language)
-            _tell(member, header, _body_for_c(targets) if for_c else body)
-        return request.response(ResponseCode.SUCCESS, body=body.encode())
+        members = self.check(header)
+        body, body_for_c = await _encoded(ResetOffsetBody(offset_table=targets)), b""
+        if any(_needs_body_for_c(member, request) for member in members):
+            body_for_c = await _encoded(_body_for_c(targets))
+        for member in members:
+            _tell(member, header, body_for_c if _needs_body_for_c(member, request) else body)
+        return request.response(ResponseCode.SUCCESS, body=body)
 
 
 class OffsetResetProcessor:
@@ -150,19 +166,28 @@ class OffsetResetProcessor:
         return await way.apply(header, targets, request)
 
 
-def _tell(
-    member: ConnectedClient, header: ResetOffsetRequestHeader, body: ResetOffsetBody | ResetOffsetBodyForC
-) -> None:
+def _needs_body_for_c(member: ConnectedClient, request: RemotingCommand) -> bool:
+    return LanguageCode.CPP in (member.language, request.language)
+
+
+def _tell(member: ConnectedClient, header: ResetOffsetRequestHeader, body: bytes) -> None:
     fields = ResetOffsetRequestHeader(
         topic=header.topic, group=header.group, timestamp=header.timestamp, force=header.force
     )
     notice = RemotingCommand.request(
-        RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields.encode(), body.encode(), oneway=True
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields.encode(), body, oneway=True
     )
     try:
         member.connection.send_oneway(notice)
     except RequestError as error:
         log.warning("reset not sent client=%s group=%s: %s", member, header.group, error)
+
+
+async def _encoded(body: ResetOffsetBody | ResetOffsetBodyForC) -> bytes:
+    """Encode a body, a large one in a thread."""
+    if len(body.offset_table) <= ITEMS_PER_SLICE:
+        return body.encode()
+    return await asyncio.get_running_loop().run_in_executor(None, body.encode)
 
 
 def _body_for_c(targets: OffsetsByQueue) -> ResetOffsetBodyForC:

@@ -35,9 +35,10 @@ _NOTHING_TO_CORRECT: Final = INT64_MAX
 
 
 class OffsetAdminProcessor:
-    """Read-only view of offsets; runs on the loop, because encoding them updates a cache.
+    """Read-only view of offsets. `get_all` runs on the loop, because encoding offsets updates a cache.
 
-    `min_offset` returns the first offset of a queue.
+    `correction` runs in a pool: it looks at all queues of a topic, for each group. `min_offset` returns the
+    first offset of a queue.
     """
 
     def __init__(self, offsets: ConsumerOffsetTable, min_offset: Callable[[str, int], int]) -> None:

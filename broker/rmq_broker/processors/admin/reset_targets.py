@@ -21,7 +21,7 @@ OffsetsByQueue = dict[MessageQueue, int]
 
 
 class ResetTargets:
-    """Finds target offsets in the store. A search by time may read from disk, so it runs in a thread."""
+    """Finds target offsets in the store. A search in all queues, or by time, runs in a thread."""
 
     def __init__(self, topics: TopicTable, store: StoreView, broker_name: str) -> None:
         self._topics = topics
@@ -49,12 +49,16 @@ class ResetTargets:
             queue_ids = [header.queue_id] if header.queue_id >= 0 else list(range(topic.read_queue_nums))
             if not queue_ids:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"topic {header.topic} has no queue to reset")
-            offsets = await self._by_time(header.topic, queue_ids, header.timestamp)
+            targets = await asyncio.get_running_loop().run_in_executor(
+                None, self._by_time, header.topic, queue_ids, header.timestamp
+            )
             existing_topic(self._topics, header.topic)  # it may have been deleted since
-        return {
-            MessageQueue(header.topic, self._broker_name, queue_id): offset
-            for queue_id, offset in offsets.items()
-        }
+            return targets
+        return self._by_queue(header.topic, offsets)
+
+    def _by_queue(self, topic: str, offsets: dict[int, int]) -> OffsetsByQueue:
+        name = self._broker_name
+        return {MessageQueue(topic, name, queue_id): offset for queue_id, offset in offsets.items()}
 
     def _checked(self, topic: str, queue_id: int, offset: int) -> int:
         first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
@@ -63,15 +67,13 @@ class ResetTargets:
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         return offset
 
-    async def _by_time(self, topic: str, queue_ids: list[int], timestamp_ms: int) -> dict[int, int]:
+    def _by_time(self, topic: str, queue_ids: list[int], timestamp_ms: int) -> OffsetsByQueue:
+        """Return the offsets of a time; runs in a thread, because there may be 65,536 queues."""
         store = self._store
-        if timestamp_ms < 0:
-            return {queue_id: max(0, store.max_offset(topic, queue_id)) for queue_id in queue_ids}
 
-        def look() -> dict[int, int]:
-            return {
-                queue_id: max(0, store.offset_by_time(topic, queue_id, timestamp_ms))
-                for queue_id in queue_ids
-            }
+        def target(queue_id: int) -> int:
+            if timestamp_ms < 0:
+                return store.max_offset(topic, queue_id)
+            return store.offset_by_time(topic, queue_id, timestamp_ms)
 
-        return await asyncio.get_running_loop().run_in_executor(None, look)
+        return self._by_queue(topic, {queue_id: max(0, target(queue_id)) for queue_id in queue_ids})

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ..log.commit_log import CommitLog
 from ..log.record import properties_of, store_timestamp_at
 from ..queues.ext_writer import MessageBitMap
+from ..reading.log_ranges import ColdData, WarmLog
 
 # Returns the bit map of the filters that take a message; None if nobody filters its topic. The arguments are
 # the topic, and a function that reads the message's raw properties.
@@ -22,6 +23,7 @@ class BitMapCalculator:
     def __init__(self, commit_log: CommitLog, bit_map_of: BitMapOf) -> None:
         self._bit_map_of = bit_map_of
         self._log = commit_log
+        self._warm = WarmLog(commit_log)
 
     def __call__(self, topic: str, physical_offset: int, size: int) -> MessageBitMap | None:
         """Return what the queue's extension files hold of a message; None if nobody filters its topic."""
@@ -29,7 +31,11 @@ class BitMapCalculator:
 
         def properties() -> bytes:
             nonlocal record
-            record = self._log.read(physical_offset, size) or b""
+            try:
+                # Appended just now, or read by recovery: the disk is not needed.
+                record = bytes(self._warm.read(physical_offset, size) or b"")
+            except ColdData:
+                record = self._log.read(physical_offset, size) or b""
             return properties_of(record, 0, size)
 
         bit_map = self._bit_map_of(topic, properties)

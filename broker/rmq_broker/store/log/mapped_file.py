@@ -16,6 +16,7 @@ from rmq_remoting.daemon.descriptor_reserve import map_file, open_file
 from rmq_remoting.daemon.file_errors import name_file, naming_file, read_at
 
 from ..errors import StoreDamaged
+from .writing_again import write_again
 
 log = logging.getLogger("rmq.store")
 
@@ -166,6 +167,12 @@ class MappedFile:
             os.fsync(self._descriptor)
         _sync_folders(self.path)
         self._is_new = False
+
+    def write_again(self, position: int, end: int) -> None:
+        """Write the bytes up to `end` again, and have the next flush include them. Raises OSError; blocks."""
+        with naming_file(self._descriptor):
+            write_again(self._descriptor, position, end)
+        self.flushed = min(self.flushed, position)
 
     def mark_unflushed(self) -> None:
         """Have the next flush write everything, the file's name included: none of it may be on disk."""

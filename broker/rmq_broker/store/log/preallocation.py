@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
+from threading import Barrier, Lock
 from typing import Final
 
 from ..errors import LogBusy
@@ -28,6 +28,7 @@ _AHEAD_BYTES: Final = 16 * 1024 * 1024
 # The next file is created when less than this is left in the current one.
 _NEXT_AHEAD_BYTES: Final = 256 * 1024 * 1024
 _PAUSE_AFTER_FAILURE_SECONDS: Final = 1.0
+_THREADS: Final = 2  # one extends the space, the other creates the next file
 
 
 @dataclass(slots=True)
@@ -70,9 +71,23 @@ class LogPreallocator:
         self._on_progress: Callable[[], None] = _nothing
 
     def start(self, on_progress: Callable[[], None] | None = None) -> None:
-        """Begin to answer requests. `on_progress` is called in a thread after each work and each failure."""
+        """Begin to answer requests. `on_progress` is called in a thread after each work and each failure.
+
+        Raises OSError if there is no memory for the threads.
+        """
         self._on_progress = on_progress or _nothing
-        self._executor = ThreadPoolExecutor(2, thread_name_prefix="store-preallocation")
+        self._executor = executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="store-preallocation")
+        # All threads are started now, because memory may be short when one is needed.
+        all_run = Barrier(_THREADS)
+        try:
+            for _ in range(_THREADS):
+                executor.submit(all_run.wait)
+        except (MemoryError, RuntimeError) as error:
+            all_run.abort()
+            self.close()
+            raise OSError(
+                errno.ENOMEM, f"the threads that allocate the commit log cannot be started: {error}"
+            ) from error
 
     def allocate_first(self, commit_log: CommitLog) -> None:
         """Allocate space for the first appends, before `start`; blocks. A failure is logged."""
@@ -134,7 +149,11 @@ class LogPreallocator:
         if self._executor is None or job.is_busy or self._clock() < job.not_before:
             return
         job.is_busy = True
-        self._executor.submit(self._run, job, commit_log, file, work)
+        try:
+            self._executor.submit(self._run, job, commit_log, file, work)
+        except Exception as error:  # memory is short
+            self._failed(job, error)
+            job.is_busy = False
 
     # --- in the threads, and before `start` ---
 
@@ -146,25 +165,29 @@ class LogPreallocator:
         work: Callable[[CommitLog, MappedFile | None], None],
     ) -> None:
         try:
-            work(commit_log, file)
-            job.failure = None
-            if file is not None:
-                self._mark(commit_log, file)
-        except OSError as error:
-            # Refusing messages is up to the append that finds no space.
+            try:
+                work(commit_log, file)
+                job.failure = None
+                if file is not None:
+                    self._mark(commit_log, file)
+            except Exception as error:
+                self._failed(job, error)
+                self._log_failure(commit_log, error)
+        finally:  # also if there is no memory for the log line
+            job.is_busy = False
+            self._on_progress()
+
+    def _log_failure(self, commit_log: CommitLog, error: Exception) -> None:
+        """Log an error. Refusing messages is up to the append that finds no space."""
+        if isinstance(error, OSError):
             log.warning(
                 "preallocation failed folder=%s cause=%s; tried again in %.0f s",
                 commit_log.folder,
                 error,
                 _PAUSE_AFTER_FAILURE_SECONDS,
             )
-            self._failed(job, error)
-        except Exception as error:
-            # Nobody looks at this task's result.
-            log.exception("preallocation failed folder=%s", commit_log.folder)
-            self._failed(job, error)
-        job.is_busy = False
-        self._on_progress()
+        else:
+            log.error("preallocation failed folder=%s", commit_log.folder, exc_info=error)
 
     def _failed(self, job: _Job, error: Exception) -> None:
         job.failure = error

@@ -73,10 +73,16 @@ class ConsumeQueues:
                 )
             self._add(topic, queue_id, is_batch=True).load()
         for topic, queue_id in _queue_folders(self._ext_folder):
+            ext = ConsumeQueueExt(
+                self._ext_folder / topic / str(queue_id), self._ext_file_bytes, self._resources
+            )
             queue = self.get(topic, queue_id)
-            if queue is not None:
-                folder = self._ext_folder / topic / str(queue_id)
-                queue.ext = ConsumeQueueExt(folder, self._ext_file_bytes, self._resources)
+            if queue is None:
+                ext.delete()  # no entry refers to these files, and a queue of this name would continue them
+                continue
+            queue.ext = ext
+            if isinstance(queue, ExtendedConsumeQueue):
+                queue.ext_begin = ext.end_of_files()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the queue; None if it has never been written to."""

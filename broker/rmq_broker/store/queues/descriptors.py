@@ -14,6 +14,8 @@ from typing import Final
 from rmq_remoting.daemon.descriptor_reserve import open_file
 from rmq_remoting.daemon.file_errors import is_shortage, name_file, naming_file, read_at
 
+from ..log.writing_again import write_again
+
 DEFAULT_DESCRIPTORS: Final = 1000
 
 FileKey = tuple[object, int]
@@ -72,6 +74,11 @@ class OpenFile:
         with naming_file(self._number), memoryview(content) as view:
             while done < len(view):
                 done += os.pwrite(self._number, view[done:], position + done)
+
+    def write_again(self, begin: int, end: int) -> None:
+        """Write a range with its present content. Raises OSError; blocks."""
+        with naming_file(self._number):
+            write_again(self._number, begin, end)
 
     def resize(self, size_bytes: int) -> None:
         """Cut the file, or extend it by a hole. Raises OSError."""

@@ -123,6 +123,7 @@ class EntryFiles:
             try:
                 while (part := self._unwritten_part()) is not None:
                     resources.to_flush[self] = None
+                    self._write_before_entries()
                     self._write(*part)
             except BaseException:
                 self._note_unwritten()
@@ -173,6 +174,22 @@ class EntryFiles:
                 self._resources.to_flush[self] = None
                 self._names_are_new()
 
+    def write_again(self, log_offset: int) -> None:
+        """Write the entries of messages from `log_offset` on into the files again. Raises OSError; blocks.
+
+        The next flush includes them, because of `reset_after_crash`.
+        """
+        last = self._last_message()
+        if last is None or self._place(last)[0] < log_offset:
+            return
+        position, end = self._first_position_from(log_offset), self._written
+        with self._resources.files:
+            while position < end:
+                start = position - position % self._file_bytes
+                until = min(end, start + self._file_bytes)
+                OpenFile(self._path(start), os.O_RDWR).write_again(position - start, until - start)
+                position = until
+
     # --- cleaning ---
 
     def delete_before(self, log_begin: int) -> int:
@@ -222,6 +239,9 @@ class EntryFiles:
             folder.rmdir()
 
     # --- for the kinds of queues ---
+
+    def _write_before_entries(self) -> None:
+        """Write what the unwritten entries refer to. Raises OSError; blocks."""
 
     def _loaded(self, first: bytes) -> None:
         """The files have been loaded; `first`: the first entry, if it has been read."""
@@ -403,6 +423,22 @@ class EntryFiles:
     def _remove_file(self, start: int) -> None:
         Path(self._path(start)).unlink(missing_ok=True)
         self._resources.descriptors.discard((self._token, start))
+
+    def _first_position_from(self, log_offset: int) -> int:
+        """The position of the first entry of a message at `log_offset` or behind it, or of a gap before it.
+
+        The entries are in order. Those of a gap have no place of their own.
+        """
+        unit = self.entry_bytes
+        low, high = 0, (self._written - self._begin) // unit
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size = self._place(self._begin + middle * unit)
+            if size != PLACEHOLDER_SIZE and physical_offset < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return self._begin + low * unit
 
     def _last_message(self) -> int | None:
         """The position of the last entry that is no placeholder; None if there is none."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..log.mapped_file import file_name, list_files
+from ..log.mapped_file import file_name
 from .descriptors import OpenFile
-from .extension import ADDRESS_OF_0, EXT_UNIT
+from .extension import ADDRESS_OF_0, EXT_UNIT, ConsumeQueueExt
 from .queue_resources import QueueResources
 
 # Marks the end of a file's units (ConsumeQueueExt.fullFillToEnd); space for it is kept free.
@@ -25,37 +24,50 @@ class MessageBitMap(NamedTuple):
 
 
 class ExtWriter:
-    """Appends to the extension files of one queue; belongs to the thread that appends to the queue.
+    """Appends to the extension files of one queue.
+
+    The thread that appends to the queue appends here, without waiting for the disk. The thread that writes
+    the queue's entries writes the units before them.
 
     Files of earlier runs are not continued, because their ends could be found only by reading them. Each run
     begins a new file, which Apache's broker takes for the next one (ConsumeQueueExt.recover).
     """
 
-    def __init__(self, folder: Path, file_bytes: int, resources: QueueResources) -> None:
-        self._folder = folder
+    def __init__(self, ext: ConsumeQueueExt, file_bytes: int, resources: QueueResources, begin: int) -> None:
+        """`begin`: the position of the first file that this run writes."""
+        self._ext = ext
         self._file_bytes = file_bytes
         self._resources = resources
-        self._file: OpenFile | None = None
-        self._start = -1
-        self._wrote = 0
+        self._start = begin  # of the file that takes the next unit
+        self._used = 0  # bytes of it
+        self._file: tuple[int, OpenFile] | None = None  # being written, with its position
         self._unflushed: dict[OpenFile, None] = {}
 
     def append(self, tags_code: int, message: MessageBitMap) -> int | None:
-        """Write a unit and return its address; None if it is too large. Raises OSError."""
+        """Add a unit and return its address; None if it is too large. Does not block."""
         bit_map = message.bit_map
         size = EXT_UNIT.size + len(bit_map)
         if size > min(_MOST_UNIT_BYTES, self._file_bytes - _END_ROOM_BYTES):
             return None
-        if self._file is None or size > self._file_bytes - self._wrote - _END_ROOM_BYTES:
-            self._next_file()
-        file = self._file
-        assert file is not None
-        unit = EXT_UNIT.pack(size, tags_code, message.store_timestamp_ms, len(bit_map)) + bit_map
-        file.write(self._wrote, unit)
-        self._note(file)
-        position = self._start + self._wrote
-        self._wrote += size
+        unwritten = self._ext.unwritten
+        if size > self._file_bytes - self._used - _END_ROOM_BYTES:
+            unwritten[self._start + self._used] = _END
+            self._start += self._file_bytes
+            self._used = 0
+        position = self._start + self._used
+        unwritten[position] = (
+            EXT_UNIT.pack(size, tags_code, message.store_timestamp_ms, len(bit_map)) + bit_map
+        )
+        self._used += size
         return ADDRESS_OF_0 + position
+
+    def write_out(self) -> None:
+        """Write all units into the files. Raises OSError: those not written stay in memory; blocks."""
+        unwritten = self._ext.unwritten
+        for position in list(unwritten):
+            start = position - position % self._file_bytes
+            self._file_at(start).write(position - start, unwritten[position])
+            del unwritten[position]
 
     def flush(self) -> None:
         """Wait until everything that was written is on disk; for any thread. Raises OSError; blocks."""
@@ -63,21 +75,17 @@ class ExtWriter:
             self._unflushed.pop(file, None)
             file.flush()
 
-    def _next_file(self) -> None:
-        if self._file is not None:
-            self._file.write(self._wrote, _END)
-            start = self._start + self._file_bytes
-        else:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._resources.new_folders.update((self._folder, *list(self._folder.parents)[:3]))
-            files = list_files(self._folder)
-            start = int(files[-1].name) + self._file_bytes if files else 0
-        file = OpenFile(self._folder / file_name(start), os.O_RDWR | os.O_CREAT)
-        # Full size, without using disk space: Apache's broker refuses shorter files.
-        file.resize(self._file_bytes)
-        self._resources.new_folders.add(self._folder)
-        self._file, self._start, self._wrote = file, start, 0
-
-    def _note(self, file: OpenFile) -> None:
+    def _file_at(self, start: int) -> OpenFile:
+        """The file that begins at a position, which may have to be created; its next flush is noted."""
+        if self._file is None or self._file[0] != start:
+            folder = self._ext.folder
+            folder.mkdir(parents=True, exist_ok=True)
+            file = OpenFile(folder / file_name(start), os.O_RDWR | os.O_CREAT)
+            # Full size, without using disk space: Apache's broker refuses shorter files.
+            file.resize(self._file_bytes)
+            self._resources.new_folders.update((folder, *list(folder.parents)[:3]))
+            self._file = (start, file)
+        file = self._file[1]
         self._unflushed[file] = None
         self._resources.ext_to_flush[self] = None
+        return file

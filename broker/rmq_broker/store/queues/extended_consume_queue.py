@@ -25,7 +25,7 @@ BitMapLookup = Callable[[str, int, int], MessageBitMap | None]
 class ExtendedConsumeQueue(ConsumeQueue):
     """A queue that looks up the bit map of each message before it is entered."""
 
-    __slots__ = ("_bit_map_of", "_ext_file_bytes", "_ext_folder", "_writer")
+    __slots__ = ("_bit_map_of", "_ext_file_bytes", "_ext_folder", "_writer", "ext_begin")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         super().__init__(folder, topic, queue_id, file_bytes, resources)
         self._ext_folder, self._ext_file_bytes, self._bit_map_of = ext
         self._writer: ExtWriter | None = None
+        self.ext_begin = 0  # the position of the first extension file that this run writes
 
     def put(
         self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0, messages: int = 1
@@ -62,7 +63,12 @@ class ExtendedConsumeQueue(ConsumeQueue):
     def delete(self) -> None:
         """Remove the files and their folder. Raises OSError; blocks."""
         self._writer = None
+        self.ext_begin = 0
         super().delete()
+
+    def _write_before_entries(self) -> None:
+        if self._writer is not None:
+            self._writer.write_out()
 
     def _extended(self, physical_offset: int, size: int, tags_code: int) -> int:
         """Return what the entry holds as tags code: the address of the message's unit, if it has one."""
@@ -80,18 +86,9 @@ class ExtendedConsumeQueue(ConsumeQueue):
             return tags_code
         if bit_map is None:
             return tags_code
-        if self._writer is None:
-            self._writer = ExtWriter(self._ext_folder, self._ext_file_bytes, self._resources)
         if self.ext is None:
             self.ext = ConsumeQueueExt(self._ext_folder, self._ext_file_bytes, self._resources)
-        try:
-            address = self._writer.append(tags_code, bit_map)
-        except OSError as error:
-            log.warning(
-                "bit map not written topic=%s queue=%d cause=%s; entered without one",
-                self.topic,
-                self.queue_id,
-                error,
-            )
-            return tags_code
+        if self._writer is None:
+            self._writer = ExtWriter(self.ext, self._ext_file_bytes, self._resources, self.ext_begin)
+        address = self._writer.append(tags_code, bit_map)
         return tags_code if address is None else address

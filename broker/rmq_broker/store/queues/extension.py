@@ -40,12 +40,19 @@ class ExtUnit(NamedTuple):
 class ConsumeQueueExt:
     """The extension files of one queue; for any thread."""
 
-    __slots__ = ("_file_bytes", "_folder", "_resources")
+    __slots__ = ("_file_bytes", "_resources", "folder", "unwritten")
 
     def __init__(self, folder: Path, file_bytes: int, resources: QueueResources) -> None:
-        self._folder = folder
+        self.folder = folder
+        # Units that are not in the files yet, by their positions, in order.
+        self.unwritten: dict[int, bytes] = {}
         self._file_bytes = file_bytes
         self._resources = resources
+
+    def end_of_files(self) -> int:
+        """Return the position behind the last file. Raises OSError; blocks."""
+        files = list_files(self.folder)
+        return int(files[-1].name) + self._file_bytes if files else 0
 
     def tags_code(self, address: int) -> int | None:
         """Return the tags code at an address; None if there is no unit. Raises OSError; blocks."""
@@ -55,9 +62,13 @@ class ConsumeQueueExt:
     def unit(self, address: int) -> ExtUnit | None:
         """Return the unit at an address; None if there is none. Raises OSError; blocks."""
         position = address - ADDRESS_OF_0
+        unwritten = self.unwritten.get(position)
+        if unwritten is not None:
+            _, tags_code, store_timestamp_ms, _ = EXT_UNIT.unpack_from(unwritten)
+            return ExtUnit(tags_code, store_timestamp_ms, unwritten[EXT_UNIT.size :])
         start = position - position % self._file_bytes
         try:
-            file = self._resources.descriptors.open((self, start), self._folder / file_name(start))
+            file = self._resources.descriptors.open((self, start), self.folder / file_name(start))
         except FileNotFoundError:
             return None
         raw = file.read(position - start, EXT_UNIT.size + _USUAL_MAP_BYTES)
@@ -74,7 +85,7 @@ class ConsumeQueueExt:
     def delete_before(self, address: int) -> int:
         """Remove files whose units are all before an address; return how many. Raises OSError."""
         position = address - ADDRESS_OF_0
-        gone = [path for path in list_files(self._folder) if int(path.name) + self._file_bytes < position]
+        gone = [path for path in list_files(self.folder) if int(path.name) + self._file_bytes < position]
         for path in gone:
             path.unlink(missing_ok=True)
             self._resources.descriptors.discard((self, int(path.name)))
@@ -82,8 +93,9 @@ class ConsumeQueueExt:
 
     def delete(self) -> None:
         """Remove all files and their folder. Raises OSError."""
+        self.unwritten.clear()
         self._resources.descriptors.forget(self)
-        for path in list_files(self._folder):
+        for path in list_files(self.folder):
             path.unlink(missing_ok=True)
-        if self._folder.is_dir() and not any(self._folder.iterdir()):
-            self._folder.rmdir()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()

@@ -2,13 +2,16 @@
 
 `start_point.py` decides where reading begins, `log_scan.py` reads. The queues are cut to the start point and
 rebuilt from the records behind it. Then the log is cut to the end that was found.
+
+After an unclean stop everything behind the last known flush is written again: a flush may have failed before
+the broker stopped, which leaves pages in the page cache that no later flush brings to the disk.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -96,17 +99,18 @@ class _Recovery:
         start = find_start_point(commit_log, self._queues, self._checkpoint, self._fine, self._stop)
         if self._options.rebuild or any(queue.lost_files for queue in self._queues):
             log.warning("queues lack entries: the whole commit log is read to rebuild them")
-            start = StartPoint(commit_log.min_offset, start.certain_end)
+            start = replace(start, begin=commit_log.min_offset)
         reads_all = start.begin <= commit_log.min_offset
         scan, gaps = self._rebuild(start, fill_gaps=reads_all)
         if gaps:
             begin = max(commit_log.min_offset, min(start.begin, *gaps.values()))
             log.warning("queues lack entries: reading again queues=%d offset=%d", len(gaps), begin)
-            start = StartPoint(begin, start.certain_end)
+            start = replace(start, begin=begin)
             scan, _ = self._rebuild(start, fill_gaps=True)
         self._end_log_at(scan.log_end)
         if self._stop is not StopKind.CLEAN:
             self._mark_files_unflushed()
+            self._write_again(start.flushed_end)
         self._queues.write_out()
         fine = FineCheckpoint(scan.log_end, self._fine.flushed)
         if fine != self._fine and self._options.fine_path is not None:
@@ -176,6 +180,17 @@ class _Recovery:
         if commit_log.min_offset > 0:
             for queue in self._queues:
                 queue.advance_min(commit_log.min_offset)
+
+    def _write_again(self, flushed_end: int) -> None:
+        """Write records and entries from the last known flush on again. Raises OSError."""
+        for file in reversed(self._log.files):
+            begin = max(0, flushed_end - file.start)
+            if begin < file.wrote:
+                file.write_again(begin, file.wrote)
+            if begin > 0:
+                break
+        for queue in self._queues:
+            queue.write_again(flushed_end)
 
     def _mark_files_unflushed(self) -> None:
         """Have the next flush write records newer than the checkpoint: they may be in the page cache only."""

@@ -1,4 +1,4 @@
-"""Where recovery begins to read the commit log, and up to where the log was certainly written.
+"""Where recovery begins to read the commit log, and how far the log was certainly written and flushed.
 
 It depends on how the broker stopped:
 
@@ -38,10 +38,16 @@ _QUEUES_SEARCHED: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StartPoint:
-    """Log offsets: where reading begins, and up to where everything was certainly written."""
+    """Log offsets.
+
+    begin        where reading begins
+    certain_end  up to here everything was certainly written
+    flushed_end  up to here log and entries are certainly on disk
+    """
 
     begin: int
     certain_end: int
+    flushed_end: int
 
 
 def find_start_point(
@@ -55,17 +61,22 @@ def find_start_point(
     newest = _newest_queues(commit_log, queues)
     queue_end = _confirmed_end(commit_log, newest)
     if stop is StopKind.CLEAN:
-        return StartPoint(queue_end, max(queue_end, _newest_file(commit_log, lambda record: True)))
+        end = max(queue_end, _newest_file(commit_log, lambda record: True))
+        return StartPoint(queue_end, end, end)
     known = fine.written if stop is StopKind.PROCESS_KILLED else fine.flushed
-    if not known or not _is_boundary(commit_log, newest, known):
+    flushed_end = fine.flushed
+    is_usable = known > 0 and _is_boundary(commit_log, newest, known)
+    if not is_usable or not flushed_end:
         safe_ms = checkpoint.safe_timestamp_ms
-        known = _newest_record(commit_log, newest, lambda record: record.store_timestamp_ms <= safe_ms)
+        flushed_end = _newest_record(commit_log, newest, lambda record: record.store_timestamp_ms <= safe_ms)
+    if not is_usable:
+        known = flushed_end
         log.info("no usable rmq_checkpoint; recovery reads from the checkpoint's time offset=%d", known)
     certain_end = known
     if stop is StopKind.PROCESS_KILLED:
         # The records that queues know of, and those before a file's first record, had been written by then.
         certain_end = max(known, queue_end, _newest_file(commit_log, lambda record: True))
-    return StartPoint(min(known, queue_end), certain_end)
+    return StartPoint(min(known, queue_end), certain_end, flushed_end)
 
 
 def _is_boundary(commit_log: CommitLog, newest: list[ConsumeQueue], offset: int) -> bool:

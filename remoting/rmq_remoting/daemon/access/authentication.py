@@ -65,6 +65,10 @@ class Authentication:
             )
         raise CommandError(ResponseCode.NO_PERMISSION, problem)
 
+    def user_of(self, request: RemotingCommand) -> User | None:
+        """Return the user of a request that `check` has admitted; None without one."""
+        return self._users.get(request.ext_fields.get(ACCESS_KEY, ""))
+
     def _problem(self, name: str, fields: dict[str, str], request: RemotingCommand) -> str:
         if not name:
             return "username cannot be null. The request has no access keys: set the client's credentials"

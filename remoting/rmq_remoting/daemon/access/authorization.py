@@ -53,7 +53,7 @@ class Authorization:
 
     def check(self, connection: Connection, request: RemotingCommand, user: User | None) -> None:
         """Raise CommandError (NO_PERMISSION) unless a user, or a client without one, may make a request."""
-        if request.code in self._whitelist or (user is not None and user.is_super):
+        if self._is_exempt(request, user):
             return
         name = "" if user is None else user.name
         try:
@@ -65,6 +65,20 @@ class Authorization:
             problem = self._problem(name, need, host)
             if problem:
                 self._refuse(name, need, request.code, connection, problem)
+
+    def demand(self, connection: Connection, request: RemotingCommand, user: User | None, need: Need) -> None:
+        """Raise CommandError (NO_PERMISSION) unless the user of an admitted request has one more right.
+
+        For any thread, so the decision is not cached.
+        """
+        if not self._is_exempt(request, user):
+            name = "" if user is None else user.name
+            problem = self._decide(name, need, connection.remote_address[0])
+            if problem:
+                self._refuse(name, need, request.code, connection, problem)
+
+    def _is_exempt(self, request: RemotingCommand, user: User | None) -> bool:
+        return request.code in self._whitelist or (user is not None and user.is_super)
 
     def _problem(self, name: str, need: Need, host: str) -> str:
         key = (name, need, host)

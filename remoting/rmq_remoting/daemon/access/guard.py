@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..admin_allowlist import AdminAllowlist
 from .authentication import Authentication
 from .authorization import Authorization
+from .needs import Need
 
 if TYPE_CHECKING:
     from ...command import RemotingCommand
@@ -25,6 +26,20 @@ class AccessGuard:
         self._allowlist = allowlist
         self._authentication = authentication
         self._authorization = authorization
+
+    @property
+    def knows_rights(self) -> bool:
+        """Whether users may do only what rules allow."""
+        return self._authorization is not None
+
+    def demand(self, connection: Connection, request: RemotingCommand, need: Need) -> None:
+        """Raise CommandError (NO_PERMISSION) unless the request's user has a right that serving it needs.
+
+        For requests that `check` has admitted; for any thread.
+        """
+        if self._authentication is not None and self._authorization is not None:
+            user = self._authentication.user_of(request)
+            self._authorization.demand(connection, request, user, need)
 
     def check(self, connection: Connection, request: RemotingCommand) -> None:
         """Raise CommandError (NO_PERMISSION) unless the request's user may make it from there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +79,15 @@ class AccessService:
         if self._owns_tables:
             self.tables.load()
 
-    def start(self) -> None:
+    def start(self, create_users: Callable[[], None] | None = None) -> None:
         """Create the users of the settings, and write the files after each change from now on.
 
-        Raises StartError if nobody could connect.
+        `create_users` creates further ones. Raises StartError if nobody could connect.
         """
         if self._owns_tables:
             self.tables.start(self._settings)
+        if create_users is not None:
+            create_users()
         self._announce()
 
     async def close(self) -> None:

@@ -181,3 +181,16 @@ async def test_a_failed_read_ahead_is_logged_and_harms_nobody(caplog: pytest.Log
         assert await pool.run("next") == "next"
         await until(lambda: "read-ahead failed tier=pull_cold" in caplog.text)
         await until(lambda: "no such advice" in caplog.text)
+
+
+async def test_connections_take_turns_at_the_threads() -> None:
+    async with _pool(capacity=100) as pool:
+        greedy, modest = Peer(), Peer()
+        reads = [pool.run(f"greedy {number}", greedy.connection) for number in range(4)]
+        await until(lambda: pool.disk.begun == ["greedy 0"])
+        reads += [pool.run(f"modest {number}", modest.connection) for number in range(2)]
+        await loop_passes()
+        pool.disk.release()
+        await asyncio.gather(*reads)
+        order = ["greedy 0", "greedy 1", "modest 0", "greedy 2", "modest 1", "greedy 3"]
+        assert pool.disk.begun == order

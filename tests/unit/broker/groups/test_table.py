@@ -10,7 +10,7 @@ from rmq_broker.groups.names import SYSTEM_GROUPS, group_name_problem
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.topics.attributes import AttributeProblem
-from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_remoting.errors import BodyError
 from tests.support.broker_settings import broker_settings
 from tests.support.clock import Clock
@@ -50,6 +50,20 @@ def test_unknown_group_without_auto_creation() -> None:
         assert _table().find(name) is None
         assert group_name_problem(name) is not None
     assert group_name_problem("x" * 255) is None
+
+
+def test_clients_create_groups_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    settings = broker_settings()
+    table = _table(settings)
+    settings.max_auto_create_group_nums = len(table) + 1
+    assert table.find("A") is not None
+    assert [table.find(name) for name in ("B", "C")] == [None, None]
+    assert table.find("A") is table.get("A")
+    refusals = [record.message for record in caplog.records if "not created" in record.message]
+    assert len(refusals) == 1 and "maxAutoCreateGroupNums" in refusals[0]
+    assert table.find("CID_RMQ_SYS_MORE") is not None
+    table.update(SubscriptionGroupConfig(group_name="B"))
+    assert "B" in table, "administration creates more"
 
 
 def test_update_and_deletion_of_groups() -> None:
@@ -114,3 +128,36 @@ def test_damaged_file_changes_nothing() -> None:
         with pytest.raises(BodyError):
             table.decode(content)
     assert table.encode() == before
+
+
+def _encoded_again(table: SubscriptionGroupTable) -> bytes:
+    """The whole table, encoded as one body."""
+    body = SubscriptionGroupWrapper.decode(table.encode())
+    assert body.subscription_group_table == {config.group_name: config for config in table.configs()}
+    return body.encode()
+
+
+def test_the_file_can_be_prepared_in_steps() -> None:
+    table, directly = _table(), _table()
+    for each in (table, directly):
+        each.update_all([SubscriptionGroupConfig(group_name=f"G{number}") for number in range(1000)])
+        each.permit_reading("G1", "T", readable=False)
+    assert len(list(table.prepare())) >= 7
+    assert table.encode() == directly.encode() == _encoded_again(table)
+    for each in (table, directly):
+        each.update(SubscriptionGroupConfig(group_name="G1", consume_enable=False))
+        each.delete("G2")
+    assert table.encode() == directly.encode() == _encoded_again(table)
+    assert b'"G2"' not in table.encode()
+
+
+def test_a_change_while_the_file_is_prepared_is_in_it() -> None:
+    table = _table()
+    table.update_all([SubscriptionGroupConfig(group_name=f"G{number}") for number in range(1000)])
+    steps = table.prepare()
+    next(steps)
+    table.update(SubscriptionGroupConfig(group_name="G999", consume_enable=False))
+    table.delete("G998")
+    for _ in steps:
+        pass
+    assert table.encode() == _encoded_again(table)

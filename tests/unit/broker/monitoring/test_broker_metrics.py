@@ -22,7 +22,7 @@ from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.codes import LanguageCode
-from rmq_remoting.daemon.exposition import Family
+from rmq_remoting.daemon.exposition import PAUSE, Family
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.broker_settings import broker_settings
 from tests.support.clock import START_MS, Clock
@@ -78,6 +78,14 @@ def broker(tmp_path: Path) -> Observed:
 
 def _families(broker: Observed) -> dict[str, Family]:
     return {family.name: family for family in BrokerCollector(broker).collect()}
+
+
+def test_a_scrape_pauses_among_many_queues(broker: Observed) -> None:
+    broker.groups.update(SubscriptionGroupConfig(group_name="CG"))
+    for number in range(10_000):
+        broker.offsets.commit("CG", "T", number, 0)
+    collected = list(BrokerCollector(broker).collect())
+    assert collected.count(PAUSE) >= 10_000 // 256
 
 
 def test_the_lag_is_the_uncommitted_messages(broker: Observed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,7 +94,7 @@ async def test_member_without_offset_gets_its_known_offset(broker: _Broker) -> N
     assert broker.pull(proxy, -1, "c1") == 0, "the end of an empty queue"
     broker.pull(proxy, 32, "c1")
     assert broker.pull(proxy, -1, "c1") == 32
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert broker.offsets.query(_KEPT, "T", 0) == 32
     assert broker.pull(proxy, -1, "c2") == 32, "where the others are"
 
@@ -102,10 +103,10 @@ async def test_lowest_offset_is_committed(broker: _Broker) -> None:
     first, second = broker.member("c1"), broker.member("c2")
     broker.pull(first, 50)
     broker.pull(second, 20)
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert broker.offsets.query(_KEPT, "T", 0) == 20
     revision = broker.offsets.revision
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert broker.offsets.revision == revision, "nothing new, nothing to write"
     assert broker.offsets.groups_of("T") == set(), "no group of that name consumes anything"
     broker.offsets.remove_group("CG")
@@ -117,14 +118,14 @@ async def test_inactive_members_are_removed(broker: _Broker) -> None:
     broker.pull(online, 10)
     broker.pull(proxy, 5, "c2")
     broker.clock.pass_seconds(119)
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert len(broker.broadcast) == 2
     broker.clock.pass_seconds(1)
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert len(broker.broadcast) == 1
     assert broker.offsets.query(_KEPT, "T", 0) == 10
     broker.clock.pass_seconds(180)
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert len(broker.broadcast) == 0
 
 
@@ -136,10 +137,10 @@ async def test_a_step_of_the_wall_clock_does_not_make_members_inactive(broker: _
     broker.pull(Peer().connection, 5, "c2")
     broker.clock.set_by(hours * 3600)
     broker.clock.pass_seconds(119)
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert len(broker.broadcast) == 1
     broker.clock.pass_seconds(1)
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert len(broker.broadcast) == 0
 
 
@@ -172,7 +173,7 @@ async def test_number_of_members_is_bounded(broker: _Broker, monkeypatch: pytest
 async def test_a_deleted_topic_leaves_no_offsets(broker: _Broker) -> None:
     broker.pull(broker.member("c1"), 10)
     broker.store.delete_topics(["T"]).result()
-    broker.broadcast.scan()
+    await broker.broadcast.scan()
     assert len(broker.offsets) == 0
 
 
@@ -202,3 +203,17 @@ async def test_members_of_a_deleted_topic_are_removed(tmp_path: Path) -> None:
     assert len(broadcast) == 1
     topics.delete(["T"])
     assert len(broadcast) == 0
+
+
+async def test_other_requests_run_during_a_scan_of_many_queues(broker: _Broker) -> None:
+    proxy = Peer().connection
+    broker.pull(proxy, 0, "c1")
+    (member,) = broker.broadcast._members["CG", "T"].values()
+    member.offsets.update({number: 5 for number in range(10_000)})
+    scan = asyncio.create_task(broker.broadcast.scan())
+    passes = 0
+    while not scan.done():
+        await asyncio.sleep(0)
+        passes += 1
+    assert passes >= 19, "10,000 offsets are looked at, and then committed"
+    assert broker.offsets.query(_KEPT, "T", 9999) == 5

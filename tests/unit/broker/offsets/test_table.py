@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_broker.offsets.flusher import OffsetFlusher
+from rmq_broker.offsets.flusher import OffsetFlusher, encoded_ahead
 from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable, key_of
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
@@ -219,3 +219,17 @@ def test_standard_json_is_accepted() -> None:
     table = _table()
     table.decode(json.dumps({"offsetTable": {"T@CG": {"0": 4}}}).encode())
     assert table.query("CG", "T", 0) == 4
+
+
+def test_the_file_can_be_prepared_in_steps() -> None:
+    table = _table()
+    for number in range(3000):
+        table.commit("CG", f"T{number}", 0, number)
+    steps = encoded_ahead(table)
+    next(steps)
+    table.commit("CG", "T0", 0, 7000)
+    table.remove_topic("T2999")
+    assert list(steps)
+    assert set(table.changed_keys()) <= {"T0@CG"}
+    written = _offsets(table.encode())
+    assert len(written) == 2999 and written["T0@CG"] == {0: 7000}

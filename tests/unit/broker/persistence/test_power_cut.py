@@ -15,7 +15,7 @@ from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.build import AdminProcessors
 from rmq_broker.topics.table import TopicTable
-from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.atomic_file import make_folder
@@ -74,7 +74,7 @@ def _content(table: object) -> _Content:
     if isinstance(table, TopicTable):
         return {config.topic_name: config for config in table.configs()}
     if isinstance(table, SubscriptionGroupTable):
-        wrapper = table.wrapper()
+        wrapper = SubscriptionGroupWrapper.decode(table.encode())
         return wrapper.subscription_group_table, wrapper.forbidden_table
     assert isinstance(table, ConsumerOffsetTable)
     return {(group, topic): dict(offsets) for group, topic, offsets in table.entries()}

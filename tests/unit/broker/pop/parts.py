@@ -54,10 +54,10 @@ class PopBroker(LocalBroker):
         )
         walk = self.pops.popping.walk(pop)
         try:
-            cold = next(walk)
+            stop = next(walk)
             while True:
-                assert isinstance(cold, ColdRead)
-                cold = walk.send(self.store.finish(cold.run()))
+                assert isinstance(stop, ColdRead)
+                stop = walk.send(self.store.finish(stop.run()))
         except StopIteration:
             return pop
 

@@ -151,7 +151,7 @@ async def test_disconnects_deleted_topics_and_release_leave_nothing() -> None:
     held.release_all()
     assert waiting.result() is _ANSWER
     assert held.count == 0
-    assert not held.has_room(_ANY)
+    assert not held.has_room(peer.connection, _ANSWER, _ANY)
 
 
 async def test_a_failed_look_fails_the_pop() -> None:
@@ -244,12 +244,30 @@ async def test_acknowledgements_wake_blocked_pops() -> None:
 
 
 async def test_waiting_pops_are_bounded() -> None:
-    held = _HeldPops(maxPopPollingSize=4, popPollingSize=1, popPollingMapSize=2)
+    held, connection = (
+        _HeldPops(maxPopPollingSize=4, popPollingSize=1, popPollingMapSize=2),
+        Peer().connection,
+    )
     for name in ("a", "b"):
-        assert held.has_room(_ANY)
+        assert held.has_room(connection, _ANSWER, _ANY)
         held.wait(name)
-    assert not held.has_room(_ANY), "those of the same queue"
+    assert not held.has_room(connection, _ANSWER, _ANY), "those of the same queue"
     held.wait("c", _FIRST)
-    assert not held.has_room(QueueKey("U", "CG", 0)), "different queues"
+    assert not held.has_room(connection, _ANSWER, QueueKey("U", "CG", 0)), "different queues"
     held.wait("d", _FIRST)
-    assert not held.has_room(_FIRST), "in all"
+    assert not held.has_room(connection, _ANSWER, _FIRST), "in all"
+    assert held.refused == 1, "by the bound of all of them"
+
+
+async def test_one_connection_cannot_have_all_places_of_waiting_pops() -> None:
+    held, greedy, modest = _HeldPops(maxPopPollingSize=400, popPollingSize=400), Peer(), Peer()
+    while held.has_room(greedy.connection, _ANSWER, _ANY):
+        held.wait("greedy", peer=greedy)
+    assert held.count == 200, "half of all places"
+    while held.has_room(modest.connection, _ANSWER, _ANY):
+        held.wait("modest", peer=modest)
+    assert held.count == 264
+    held.connection_closed(greedy.connection)
+    assert held.has_room(modest.connection, _ANSWER, _ANY)
+    held.connection_closed(modest.connection)
+    assert held.count == 0 and held.size_bytes == 0 and not held._bytes_of

@@ -31,11 +31,11 @@ class _Peeks:
         peek = Peek("T", GROUP, queue_id, most)
         walk = self._peeking.walk(peek)
         try:
-            cold = next(walk)
+            stop = next(walk)
             while True:
-                assert isinstance(cold, ColdRead)
+                assert isinstance(stop, ColdRead)
                 self.cold_reads += 1
-                cold = walk.send(self._store.finish(cold.run()))
+                stop = walk.send(self._store.finish(stop.run()))
         except StopIteration:
             return peek
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
 from rmq_broker.store.api import StoreUnavailable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.pop import OrderInfoTable
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
@@ -375,6 +377,43 @@ async def test_a_queue_is_unblocked_when_the_invisible_time_ends(broker: PopBrok
     broker.clock.pass_seconds(1)
     broker.pops.orders.wake_unblocked(freed.append)
     assert freed == [_QUEUE]
+
+
+async def test_queues_that_are_unblocked_together_are_woken_in_slices(
+    broker: PopBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = broker.pops.orders
+    for number in range(300):
+        orders.popped(QueueKey("T", GROUP, number), broker.clock(), 1000, (0,), None)
+    woken: list[QueueKey] = []
+    monkeypatch.setattr(broker.pops, "_unblocked", woken.append)
+    broker.clock.pass_seconds(1)
+    broker.pops.tick()
+    counts = [len(woken)]
+    while len(woken) < 300:
+        broker.pops.tick()  # begins no second round
+        await asyncio.sleep(0)
+        counts.append(len(woken))
+    assert counts == [128, 256, 300]
+
+
+async def test_the_file_of_ordered_pops_is_prepared_in_steps(broker: PopBroker) -> None:
+    orders = broker.pops.orders
+    broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=1000, write_queue_nums=1000))
+    for number in range(1000):
+        orders.popped(QueueKey("T", GROUP, number), broker.clock(), 1000, (0, 1), None)
+    steps = orders.prepare()
+    next(steps)
+    orders.ack(QueueKey("T", GROUP, 0), 0, broker.clock())
+    orders.clear(QueueKey("T", GROUP, 1))
+    orders.clear(QueueKey("T", GROUP, 999))
+    assert len(list(steps)) >= 6
+    content = orders.encode()
+    written = OrderInfoTable.decode(content).table["T@CG"]
+    assert written == orders._table["T@CG"] and len(written) == 998 and written[0].commit_offset_bit == 1
+    orders.decode(content)
+    orders.clear(QueueKey("T", GROUP, 5))
+    assert 5 not in OrderInfoTable.decode(orders.encode()).table["T@CG"]
 
 
 async def test_stale_unblock_times_are_bounded(broker: PopBroker) -> None:

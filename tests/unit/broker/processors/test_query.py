@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from rmq_broker.access.stored_topics import StoredTopics
 from rmq_broker.processors import query
 from rmq_broker.processors.query import QueryProcessor
 from rmq_broker.store.api import KeyQueryResult
@@ -56,13 +57,13 @@ def _by_key(
             **(fields or {}),
         },
     )
-    processor = QueryProcessor(lookup, broker_settings(**settings or {}))
+    processor = QueryProcessor(lookup, broker_settings(**settings or {}), StoredTopics(None))
     return processor.by_key(Peer().connection, request)
 
 
 def _by_offset(lookup: _Lookup, offset: object) -> RemotingCommand:
     request = RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)})
-    return QueryProcessor(lookup, broker_settings()).by_offset(Peer().connection, request)
+    return QueryProcessor(lookup, broker_settings(), StoredTopics(None)).by_offset(Peer().connection, request)
 
 
 async def test_the_records_come_oldest_first_with_the_indexs_end() -> None:

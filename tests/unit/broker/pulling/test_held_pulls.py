@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.waiting_requests import STILL_WAITING, TICK_SECONDS, LookResult
+from rmq_broker.delivery.turns import ITEMS_PER_SLICE
+from rmq_broker.delivery.waiting_requests import (
+    MAX_BYTES,
+    STILL_WAITING,
+    TICK_SECONDS,
+    LookResult,
+    held_bytes,
+)
 from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.store.api import ConsumeQueue
 from rmq_remoting.answers import Answer
 from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from tests.support.peers import Peer
 from tests.support.waiting import loop_passes
@@ -58,9 +66,10 @@ class _Waiting:
         self.held = HeldPulls(self.clock)
 
     def hold(
-        self, pull: _Pull, wait_seconds: float = 15.0, peer: Peer | None = None
+        self, pull: _Pull, wait_seconds: float = 15.0, peer: Peer | None = None, size_bytes: int = 0
     ) -> asyncio.Future[Answer]:
-        return self.held.hold((peer or Peer()).connection, pull.queue, wait_seconds, pull.look_again)
+        connection = (peer or Peer()).connection
+        return self.held.hold(connection, pull.queue, wait_seconds, pull.look_again, size_bytes)
 
     def message(self, queue: ConsumeQueue) -> None:
         queue.max_offset += 1
@@ -75,8 +84,17 @@ class _Waiting:
             await loop_passes()
 
     def assert_nothing_is_left(self) -> None:
-        assert self.held.count == 0
-        for table in ("_by_key", "_by_connection", "_by_tick", "_due", "_expired", "_woken"):
+        assert self.held.count == 0 and self.held.size_bytes == 0
+        for table in (
+            "_by_key",
+            "_by_connection",
+            "_bytes_of",
+            "_closed",
+            "_by_tick",
+            "_due",
+            "_expired",
+            "_woken",
+        ):
             assert not getattr(self.held, table), table
 
 
@@ -154,7 +172,7 @@ async def test_waiting_pulls_do_not_look(waiting: _Waiting) -> None:
 
     for _ in range(3):
         await waiting.pass_seconds(4.5)
-        waiting.held.check_all()
+        await waiting.held.check_all()
         await loop_passes()
 
     assert waiting.held.count == 10_000
@@ -221,7 +239,7 @@ async def test_the_check_finds_messages_without_a_wake_up(waiting: _Waiting) -> 
     answer = waiting.hold(pull)
     pull.queue.max_offset = 1  # without a call of `arrived`
 
-    waiting.held.check_all()
+    await waiting.held.check_all()
     await loop_passes()
 
     assert answer.result() == b"found"
@@ -270,7 +288,7 @@ async def test_pulls_of_a_client_that_does_not_read_look_once_it_reads(waiting: 
     assert pull.looks == []
 
     peer.connection.resume_writing()
-    waiting.held.check_all()
+    await waiting.held.check_all()
     await loop_passes()
     assert answer.result() == b"found"
 
@@ -475,3 +493,71 @@ async def test_a_last_look_without_an_answer_ends_the_pull() -> None:
     pull.results[0].set_result(STILL_WAITING)
     assert await future is None
     waiting.assert_nothing_is_left()
+
+
+async def test_one_connection_cannot_have_all_places() -> None:
+    waiting, greedy, modest = _Waiting(), Peer(), Peer()
+    request = RemotingCommand.request(11)
+
+    def fill(peer: Peer) -> int:
+        count = 0
+        while waiting.held.has_share(peer.connection, request, 400):
+            waiting.hold(_Pull(_queue()), peer=peer)
+            count += 1
+        return count
+
+    assert fill(greedy) == 200, "half of all places"
+    assert fill(modest) == 64
+    assert waiting.held.refused == 2
+    waiting.held.connection_closed(greedy.connection)
+    assert fill(modest) == 136
+
+
+async def test_the_bytes_of_held_pulls_are_bounded() -> None:
+    waiting, greedy, modest = _Waiting(), Peer(), Peer()
+    large = RemotingCommand.request(11, body=bytes(MAX_BYTES // 32))
+    large.raw_ext = bytes(MAX_BYTES // 32)
+    size_bytes = held_bytes(large)
+    assert size_bytes == MAX_BYTES // 16
+    held = []
+    while waiting.held.has_share(greedy.connection, large, 1000):
+        held.append(waiting.hold(_Pull(_queue()), peer=greedy, size_bytes=size_bytes))
+    assert len(held) == 8, "half of all bytes"
+    assert not waiting.held.has_share(modest.connection, large, 1000), "a share that is used at once"
+    assert waiting.held.has_share(modest.connection, RemotingCommand.request(11), 1000)
+    await waiting.pass_seconds(16)
+    assert all(future.done() for future in held)
+    assert waiting.held.has_share(greedy.connection, large, 1000)
+    waiting.assert_nothing_is_left()
+
+
+async def test_thousands_of_pulls_of_a_closed_connection_are_dropped_in_slices() -> None:
+    waiting, peer, queue = _Waiting(), Peer(), _queue()
+    pulls = [_Pull(queue) for _ in range(1000)]
+    futures = [waiting.hold(pull, peer=peer) for pull in pulls]
+    waiting.held.connection_closed(peer.connection)
+    waiting.message(queue)
+    dropped = [sum(future.done() for future in futures)]
+    while waiting.held.count:
+        await asyncio.sleep(0)
+        dropped.append(sum(future.done() for future in futures))
+    assert dropped == [256, 512, 768, 1000]
+    await loop_passes(1000 // 64)
+    assert not any(pull.looks for pull in pulls), "a pull that nobody waits for looks no more"
+    waiting.assert_nothing_is_left()
+
+
+async def test_other_requests_run_while_many_queues_are_checked() -> None:
+    waiting = _Waiting()
+    pulls = [_Pull(_queue("T", number)) for number in range(1000)]
+    for pull in pulls:
+        waiting.hold(pull)
+    pulls[-1].queue.max_offset += 1  # without a wake-up
+    check = asyncio.create_task(waiting.held.check_all())
+    passes = 0
+    while not check.done():
+        await asyncio.sleep(0)
+        passes += 1
+    assert passes >= 1000 // ITEMS_PER_SLICE
+    await loop_passes()
+    assert [len(pull.looks) for pull in pulls] == [0] * 999 + [1]

@@ -68,6 +68,13 @@ def test_retry_topics_are_created_without_auto_create() -> None:
     assert broker.check("%RETRY%Unit", unit_mode=True).topic_sys_flag == 2
 
 
+def test_no_topic_is_created_above_the_limit() -> None:
+    broker = _Broker(maxAutoCreateTopicNums="0")
+
+    for topic in ("T", "%RETRY%CG"):
+        assert "raise maxAutoCreateTopicNums" in str(broker.refused(topic).remark)
+
+
 def test_queue_ids_up_to_the_larger_number_of_queues_are_accepted() -> None:
     broker = _Broker()
     broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2))

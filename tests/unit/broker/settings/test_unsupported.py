@@ -10,7 +10,6 @@ from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, Se
 from rmq_remoting.daemon.settings import describe_settings
 
 _REFUSED = [
-    ("migrateAuthFromV1Enabled", "true"),
     ("aclEnable", "true"),
     ("brokerRole", "SYNC_MASTER"),
     ("brokerRole", "SLAVE"),

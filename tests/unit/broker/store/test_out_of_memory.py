@@ -135,14 +135,24 @@ async def test_a_flush_without_memory_or_descriptors_is_tried_again(
 async def test_flushing_goes_on_after_its_thread_could_not_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = _started(tmp_path)
     error = RuntimeError("can't start new thread")
     starts = _fail_once(monkeypatch, threading.Thread, "start", error)
-    store = _started(tmp_path)
     await until(lambda: len(starts) > 1)
     fill(store, _MESSAGES)
     await until(lambda: not store.unflushed_bytes)
     await store.stop()
     assert store.all_is_flushed
+
+
+async def test_a_store_whose_threads_cannot_be_started_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    _fail_once(monkeypatch, threading.Thread, "start", RuntimeError("can't start new thread"))
+    with pytest.raises(OSError, match="threads that allocate the commit log cannot be started"):
+        store.start()
+    store.close()
 
 
 async def test_entries_without_memory_are_written_later(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -149,6 +151,7 @@ class Watched:
         self.home = home
         self.root = home / "store"
         self.memory = SyncedMemory(self.root, home / "memory", strict_names=True)
+        self.failing = ""  # flushes of paths with this text fail
         self.store = self.open()
 
     def open(self) -> MessageStore:
@@ -156,8 +159,16 @@ class Watched:
         return self.store
 
     def flushed(self, call: FlushCall) -> bool:
+        if self.failing and self.failing in call.path:
+            self.memory.lost(call)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.memory.flushed(call)
         return False
+
+    def killed_before_cleanup(self) -> MessageStore:
+        """Continue in the directory after a kill; nothing is written before the next start."""
+        self.store.close()
+        return self.open()
 
     def killed(self) -> MessageStore:
         """Continue in the directory in its present state."""
@@ -184,7 +195,10 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     machines: list[Watched] = []
-    with intercepted_flushes(lambda call: machines[0].flushed(call) if machines else False):
+    with intercepted_flushes(
+        lambda call: machines[0].flushed(call) if machines else False,
+        on_write=lambda call: machines[0].memory.written(call) if machines else None,
+    ):
         machine = Watched(tmp_path)
         machines.append(machine)
         yield machine
@@ -204,6 +218,45 @@ def test_a_new_file_that_was_not_flushed_before_a_kill_is_flushed_after_it(watch
     store = watched.killed()
     store._flusher.flush()
     assert bodies(watched.power_lost()) == [b"flushed"]
+
+
+@pytest.mark.parametrize("failing", ["/commitlog/", "/consumequeue/"])
+def test_messages_of_a_failed_flush_survive_a_restart_and_a_power_cut(watched: Watched, failing: str) -> None:
+    """Linux keeps the pages of a failed flush in memory as if they were on the disk."""
+    for number in range(300):  # more than a page of entries
+        put(watched.store, b"%d" % number)
+    watched.store._flusher.flush()
+    for number in range(300, 700):
+        put(watched.store, b"%d" % number)
+    watched.failing = failing
+    with pytest.raises(OSError, match="Input/output error"):
+        watched.store._flusher.flush()
+    watched.failing = ""
+    store = watched.killed_before_cleanup()
+    store._flusher.flush()
+    store = watched.power_lost()
+    assert bodies(store) == [b"%d" % number for number in range(700)]
+    store.close()
+    assert check_agreement(watched.root) == 700
+    watched.open()
+
+
+def test_with_sync_flush_a_restart_shows_only_flushed_messages(tmp_path: Path) -> None:
+    flushes: list[str] = []
+
+    def noted(call: FlushCall) -> bool:
+        flushes.append(call.path)
+        return True
+
+    with intercepted_flushes(noted):
+        store = opened(tmp_path, flushDiskType="SYNC_FLUSH")
+        put(store, b"stored, not flushed")
+        store.close()
+        flushes.clear()
+        store = opened(tmp_path, flushDiskType="SYNC_FLUSH")
+        assert any("/commitlog/" in path for path in flushes)
+        assert bodies(store) == [b"stored, not flushed"]
+        store.close()
 
 
 def test_offsets_of_deleted_messages_are_not_reused(watched: Watched) -> None:

@@ -104,6 +104,21 @@ def test_unknown_topic_without_auto_creation() -> None:
     assert "New" not in table
 
 
+def test_sends_create_topics_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    settings = broker_settings()
+    table = _table(settings)
+    settings.max_auto_create_topic_nums = len(table) + 1
+    assert table.create_for_send("New", "TBW102", 4, 0, "p") is not None
+    for _ in range(3):
+        assert table.create_for_send("More", "TBW102", 4, 0, "p") is None
+    assert table.create_for_send("New", "TBW102", 4, 0, "p") is table.get("New")
+    assert [record.message for record in caplog.records if "not created" in record.message] == [
+        f"topic not created topic=More peer=p default_topic=TBW102 refused=1: there are {len(table)} topics, "
+        "sends create no more (maxAutoCreateTopicNums)"
+    ]
+    assert table.update(_config("More")), "administration creates more"
+
+
 def test_topic_can_inherit_from_other_topics() -> None:
     table = _table(broker_settings(autoCreateTopicEnable="false"))
     table.update(_config("Model", perm=READ | INHERIT))
@@ -247,3 +262,15 @@ def test_damaged_file_changes_nothing() -> None:
         with pytest.raises(BodyError):
             table.decode(content)
     assert table.encode() == before
+
+
+def test_a_change_while_the_file_is_prepared_is_in_it() -> None:
+    table = _table()
+    table.update_all([(_config(f"T{number}"), {}) for number in range(1000)])
+    steps = table.prepare()
+    next(steps)
+    table.update(_config("T999", perm=READ))
+    table.delete(["T998"])
+    assert len(list(steps)) >= 6
+    written = TopicConfigSerializeWrapper.decode(table.encode()).topic_config_table
+    assert written == {config.topic_name: config for config in table.configs()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,20 @@ async def test_a_state_that_cannot_be_encoded_fails_the_waiting_saves(
     file.changed()
     with pytest.raises(RuntimeError, match="no form"):
         await file.close()
+
+
+async def test_a_large_state_is_encoded_in_steps_before_it_is_written(tmp_path: Path) -> None:
+    note, steps = Note("text"), list[int]()
+
+    def prepare() -> Iterator[None]:
+        for number in range(5):
+            steps.append(number)
+            yield
+
+    file = ConfigFile(tmp_path / "note.json", note, prepare=prepare)
+    file.changed()
+    for count in range(1, 6):
+        await asyncio.sleep(0)
+        assert len(steps) == count and not note.encodings, "the loop runs other tasks after each step"
+    await file.close()
+    assert _loaded(tmp_path / "note.json") == "text"

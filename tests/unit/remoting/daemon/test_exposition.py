@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmq_remoting.daemon.exposition import Family, Field, counter, fields_of, gauge, render
+from rmq_remoting.daemon.exposition import PAUSE, Family, Field, counter, fields_of, gauge, render
 from rmq_remoting.daemon.histogram import Histogram
 
 
@@ -56,6 +56,13 @@ def test_any_text_can_be_a_label_or_a_meaning(text: str) -> None:
         text_string_to_metric_families(_text(Family("rmq_x", "gauge", text, [((text,), 1)], ("topic",))))
     )
     assert families[0].samples[0].labels == {"topic": text}
+
+
+def test_a_pause_among_families_exposes_nothing() -> None:
+    families = [gauge("rmq_a", "A.", 1), PAUSE, gauge("rmq_b", "B.", 2)]
+    pieces = list(render(families, {}))
+    assert "" in pieces
+    assert "".join(pieces) == "".join(render([families[0], families[2]], {}))
 
 
 def test_a_histogram_is_cumulative() -> None:

@@ -42,7 +42,8 @@ def test_shares_are_proportional_to_the_backlog(backlog: dict[QueueKey, int], li
         # One offset for each queue comes first; rounding differs by less than one.
         fair = min(limit, waiting) * count / waiting
         assert abs(taken[key] - fair) <= len(backlog) + 2 + fair * 1e-9
-    ordered = sorted(backlog, key=backlog.__getitem__)
+    # Of two queues with the same backlog, either may get the remainder of a division.
+    ordered = sorted(backlog, key=lambda key: (backlog[key], taken[key]))
     assert [taken[key] for key in ordered] == sorted(taken.values())
 
 

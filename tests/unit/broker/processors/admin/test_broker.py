@@ -135,7 +135,7 @@ async def test_unwritable_settings_file_is_reported(tmp_path: Path) -> None:
 async def test_runtime_info_has_all_of_apaches_keys(tmp_path: Path) -> None:
     broker = _Broker(tmp_path)
     for tier in broker.tiers:
-        tier.statistics.waiting = 7
+        tier.statistics.waiting, tier.statistics.held = 7, 9
     request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     response = broker.admin.get_runtime_info(broker.connection, request)
     table = KVTable.decode(response.body).table
@@ -143,7 +143,7 @@ async def test_runtime_info_has_all_of_apaches_keys(tmp_path: Path) -> None:
     assert all(isinstance(text, str) and text for text in table.values())
     assert (table["brokerVersion"], table["brokerVersionDesc"]) == ("479", "V5_3_3")
     assert (table["sendThreadPoolQueueSize"], table["sendThreadPoolQueueCapacity"]) == ("7", "10")
-    assert table["pullThreadPoolQueueSize"] == "0", "held pulls are no backlog"
+    assert table["pullThreadPoolQueueSize"] == "7", "held pulls are no backlog"
     assert table["remainHowManyDataToFlush"] == "2.0 KiB"
     assert table["commitLogDirCapacity"].startswith("Total : ")
     # `mqadmin clusterList` reads these as numbers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmq_broker.delivery.turns import LoopSlices
 from rmq_broker.processors.admin.offset_reset import ClientSideReset, OffsetResetProcessor, ServerSideReset
 from rmq_broker.processors.admin.reset_targets import ResetTargets
 from rmq_remoting.bodies.offsets import ResetOffsetBody, ResetOffsetBodyForC
@@ -29,10 +30,11 @@ class _Broker(BrokerTables):
         self.tool_language = LanguageCode.JAVA
         self.woken: list[tuple[str, int]] = []
         self.persisted: list[dict[int, int]] = []
+        slices = LoopSlices()
         self.processor = OffsetResetProcessor(
             ResetTargets(self.topics, self.store, "broker-a"),
-            ServerSideReset(self.offsets, self.groups, self._wake, self._persist),
-            ClientSideReset(self.offsets, self.consumers),
+            ServerSideReset(self.offsets, self.topics, self.groups, slices, self._wake, self._persist),
+            ClientSideReset(self.offsets, self.consumers, slices),
             self.settings,
         )
 

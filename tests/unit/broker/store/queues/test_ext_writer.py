@@ -26,10 +26,8 @@ def _files(folder: Path) -> dict[str, int]:
 def test_units_are_read_back_and_files_follow_one_another(tmp_path: Path) -> None:
     """Units of 30 bytes: three fit into 100, with the end mark behind them."""
     resources = QueueResources()
-    writer, ext = (
-        ExtWriter(tmp_path, _FILE_BYTES, resources),
-        ConsumeQueueExt(tmp_path, _FILE_BYTES, resources),
-    )
+    ext = ConsumeQueueExt(tmp_path, _FILE_BYTES, resources)
+    writer = ExtWriter(ext, _FILE_BYTES, resources, 0)
     addresses = []
     for number in range(7):
         address = writer.append(-number, MessageBitMap(1_700_000_000_000 + number, bytes([number]) * 10))
@@ -37,6 +35,12 @@ def test_units_are_read_back_and_files_follow_one_another(tmp_path: Path) -> Non
         addresses.append(address - _ADDRESS_OF_0)
         assert ext.unit(address) == (-number, 1_700_000_000_000 + number, bytes([number]) * 10)
     assert addresses == [0, 30, 60, 100, 130, 160, 200]
+    assert list(tmp_path.iterdir()) == []  # appending does not wait for the disk
+    writer.write_out()
+    assert not ext.unwritten
+    for number, position in enumerate(addresses):
+        unit = ext.unit(_ADDRESS_OF_0 + position)
+        assert unit == (-number, 1_700_000_000_000 + number, bytes([number]) * 10)
     assert list(_files(tmp_path).values()) == [100, 100, 100]
     first = (tmp_path / "00000000000000000000").read_bytes()
     assert first[90:94] == b"\xff\xff\0\0"
@@ -45,19 +49,41 @@ def test_units_are_read_back_and_files_follow_one_another(tmp_path: Path) -> Non
 
 def test_long_maps(tmp_path: Path) -> None:
     resources = QueueResources()
-    writer, ext = ExtWriter(tmp_path, 4096, resources), ConsumeQueueExt(tmp_path, 4096, resources)
+    ext = ConsumeQueueExt(tmp_path, 4096, resources)
+    writer = ExtWriter(ext, 4096, resources, 0)
     address = writer.append(5, MessageBitMap(7, b"m" * 1000))
     assert address is not None
+    assert ext.unit(address) == (5, 7, b"m" * 1000)
+    writer.write_out()
     assert ext.unit(address) == (5, 7, b"m" * 1000)
     assert writer.append(5, MessageBitMap(7, b"m" * 4090)) is None
 
 
 def test_each_run_begins_a_new_file(tmp_path: Path) -> None:
     for run in range(3):
-        address = ExtWriter(tmp_path, _FILE_BYTES, QueueResources()).append(run, MessageBitMap(1, b""))
-        assert address == _ADDRESS_OF_0 + run * _FILE_BYTES
-    ext = ConsumeQueueExt(tmp_path, _FILE_BYTES, QueueResources())
-    assert [ext.tags_code(_ADDRESS_OF_0 + run * _FILE_BYTES) for run in range(3)] == [0, 1, 2]
+        queues = _queues(tmp_path)
+        queues.load()
+        queue = queues.get_or_create("T", 0)
+        queue.put(10 + 2 * run, 100, run)
+        queues.write_out()
+        queues.close()
+    assert list(_files(tmp_path / "consumequeue_ext/T/0")) == [
+        f"{run * _FILE_BYTES:020d}" for run in range(3)
+    ]
+    queues = _queues(tmp_path)
+    queues.load()
+    assert _codes(queues.get_or_create("T", 0)) == [(True, 0), (True, 1), (True, 2)]
+    queues.close()
+
+
+def test_files_without_a_queue_are_removed(tmp_path: Path) -> None:
+    """A queue of this name would continue them, although no entry refers to their units."""
+    orphan = tmp_path / "consumequeue_ext/T/0"
+    orphan.mkdir(parents=True)
+    (orphan / f"{0:020d}").write_bytes(bytes(_FILE_BYTES))
+    queues = _queues(tmp_path)
+    queues.load()
+    assert not orphan.exists()
 
 
 class _BitMaps:
@@ -130,13 +156,27 @@ def test_batch_queues_have_no_extension_files(tmp_path: Path) -> None:
     queues.close(write_out=False)
 
 
-def test_a_full_disk_loses_the_bit_map_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
+def test_units_are_written_before_the_entries_that_refer_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = _queues(tmp_path)
+    queue = queues.get_or_create("T", 0)
+    queue.put(10, 100, 70)
+    written: list[str] = []
+
+    def full(descriptor: int, content: bytes, position: int) -> int:
+        written.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         raise OSError(errno.ENOSPC, "no space")
 
-    queue = _queues(tmp_path).get_or_create("T", 0)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        queue.put(10, 100, 70)
-    queue.put(12, 100, 84)
-    assert _codes(queue) == [(False, 70), (True, 84)]
+        with pytest.raises(OSError, match="no space"):
+            queues.write_out()
+    assert [path.removeprefix(str(tmp_path)) for path in written] == [f"/consumequeue_ext/T/0/{0:020d}"]
+    assert _codes(queue) == [(True, 70)]
+    queues.write_out()
+    queues.close()
+    queues = _queues(tmp_path)
+    queues.load()
+    assert _codes(queues.get_or_create("T", 0)) == [(True, 70)]
+    queues.close()

@@ -1,0 +1,58 @@
+"""Rights for messages that a request names by their place in the log: they depend on the stored topic.
+
+The guard sees only the topics and groups that the request itself names. Apache's broker checks no more than
+those (RocketMQ 5.3.3), so that a client may reach messages of topics that it has no rights for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rmq_remoting.daemon.access.needs import Actions
+
+from .requests import is_pop_retry_topic, topic_need
+
+if TYPE_CHECKING:
+    from rmq_remoting.command import RemotingCommand
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.access.guard import AccessGuard
+
+# Raises CommandError (NO_PERMISSION) unless the client may reach messages of a topic.
+TopicCheck = Callable[[str], None]
+
+
+class StoredTopics:
+    """Checks the topics of stored messages."""
+
+    def __init__(self, guard: AccessGuard | None) -> None:
+        self._guard = guard if guard is not None and guard.knows_rights else None
+
+    @property
+    def are_checked(self) -> bool:
+        """Whether a client may be refused for the topic of a message."""
+        return self._guard is not None
+
+    def check_for(
+        self, connection: Connection, request: RemotingCommand, actions: Actions, group: str = ""
+    ) -> TopicCheck | None:
+        """Return the check for one request; None if every topic is allowed.
+
+        `group`: the group that the request acts for, which owns the retry topics of its pops.
+        """
+        if self._guard is None:
+            return None
+        return partial(self._check, self._guard, connection, request, actions, group)
+
+    @staticmethod
+    def _check(
+        guard: AccessGuard,
+        connection: Connection,
+        request: RemotingCommand,
+        actions: Actions,
+        group: str,
+        topic: str,
+    ) -> None:
+        if not (group and is_pop_retry_topic(topic, group)):
+            guard.demand(connection, request, topic_need(topic, actions))
