@@ -13,7 +13,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.interop.checks import bodies_of, check_sends_and_consumes
 from tests.interop.clusters import Own, flawless_cluster
 from tests.interop.foreign import ForeignClient, GoClient, JavaClient, MqAdmin, NodeClient
-from tests.support.own_servers import OwnBroker
+from tests.support.apache import ApacheBroker
+from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.raw_client import raw_client
 from tests.support.signed_requests import ask_as
 from tests.support.toolchain import JavaProgram, NodeProgram
@@ -319,3 +320,24 @@ async def test_mqadmin_with_wrong_keys_is_refused_by_the_name_server(
     assert f"User:u-{name} is disabled" in (await disabled.run("clusterList")).text
     (await admin.run("deleteUser", "-b", namesrv, "-u", f"u-{name}")).check()
     assert f"u-{name}" not in (await admin.run("listUser", "-b", namesrv)).check().text
+
+
+@pytest.mark.java
+async def test_apaches_broker_registers_with_its_keys(apache_program: JavaProgram, tmp_path: Path) -> None:
+    # The wait for Apache's broker asks without a signature which brokers are registered (106).
+    settings = {**_SETTINGS, "authenticationWhitelist": "106"}
+    # And lets it register again by a change of its configuration (25).
+    brokers = {**_SETTINGS, "authenticationWhitelist": "25"}
+    async with (
+        OwnNamesrv(settings=settings) as namesrv,
+        ApacheBroker(apache_program, namesrv.address, home=tmp_path / "broker", settings=brokers) as broker,
+        Admin(namesrv.address, settings=ClientSettings(credentials=_ROOT)) as admin,
+    ):
+        addresses = (await admin.cluster_info()).broker_addr_table["broker-a"].broker_addrs
+        assert addresses == {0: broker.address}
+        await admin.create_topic("T", queues=1)
+        assert "T" in await admin.topics()
+        await broker.stop()
+        assert not namesrv.logged_errors()
+        assert "authentication failed" not in namesrv.log_path.read_text()
+        assert "access denied" not in namesrv.log_path.read_text()
