@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.ours import environment_of
-from benchmarks.report import commit, python_build, write_between
+from benchmarks.report import commit, optimizations_of, paragraph, processor, python_build, write_between
 from rmq_remoting.codes import FLAG_ONEWAY, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.framing import FrameDecoder, encode_frame
@@ -66,6 +67,11 @@ _BATCH_HEAD: Final = struct.Struct(">iiiii")
 # The client's counter has 65,536 values. The warm-up passes all of this many.
 _COUNTERS: Final = 512
 _READY_WITHIN_SECONDS: Final = 240.0
+_PYTHON_FACTS: Final = """\
+import json, platform, sys, sysconfig
+version = platform.python_version() + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
+print(json.dumps([version, sysconfig.get_config_var("CONFIG_ARGS") or "", sys.base_prefix]))
+"""
 
 
 @cache
@@ -267,13 +273,23 @@ class Subject:
         """The path of the broker's command."""
         return str(self.python.parent / "rmq-broker")
 
-    @property
-    def build(self) -> str:
-        """The interpreter's version, and whether our code is compiled: `3.12.1, compiled`."""
+    def build(self) -> Build:
+        """Return what the interpreter says of itself and of our code."""
         command = [self.rmq_broker, "--version"]
         told = subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True)
-        form, interpreter = told.stdout.partition("(")[2].rstrip(")\n").split(", ")
-        return f"{interpreter.removeprefix('CPython ')}, {form}"
+        form = told.stdout.partition("(")[2].partition(",")[0]
+        command = [str(self.python), "-c", _PYTHON_FACTS]
+        told = subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True)
+        version, options, prefix = json.loads(told.stdout)
+        return Build(f"{version}, {optimizations_of(options, prefix)}", form)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """An interpreter and the form of our code, as the table of Python versions names them."""
+
+    python: str  # version and optimizations
+    form: str  # interpreted or compiled
 
 
 class Broker:
@@ -425,7 +441,8 @@ async def measure(
                 await running.run(requests, load, load.warm_up)
                 per_request = await running.instructions(requests, load)
                 top = list(_functions(running.dump(1), functions)) if functions else []
-            print(f"{name}, {_SERIALIZATIONS[serialization]}: {per_request:,.0f} instructions", flush=True)
+            what = f"{subject.python}: {name}, {_SERIALIZATIONS[serialization]}"
+            print(f"{what}: {per_request:,.0f} instructions", flush=True)
             print("".join(f"  {line}\n" for line in top), end="", flush=True)
             results.append(Counted(name, serialization, per_request, top))
     return results
@@ -448,6 +465,7 @@ def main() -> None:
     parser.add_argument("--serialization", choices=_SERIALIZATIONS, help="only this serialization")
     parser.add_argument("--against", type=Path, help="compare with another checkout, or an installed wheel")
     parser.add_argument("--python", type=Path, action="append", help="an interpreter; may be repeated")
+    parser.add_argument("--jobs", type=int, default=1, help="interpreters that are measured at a time")
     parser.add_argument("--peer-name", default="before", help="heading of the other checkout's column")
     parser.add_argument("--functions", type=int, default=0, help="C functions to print")
     parser.add_argument("--write", type=Path, help="file for the table")
@@ -463,8 +481,11 @@ def main() -> None:
     marks, conditions = INSTRUCTION_MARKS, f"Counted on {datetime.now(UTC):%Y-%m-%d} at commit {commit()}"
     if chosen.python:
         subjects = [Subject.installed(python) for python in chosen.python]
-        marks, conditions = PYTHON_MARKS, f"{conditions}."
-        table = _table_of_pythons({subject.build: counted(subject) for subject in subjects})
+        marks, conditions = PYTHON_MARKS, f"{conditions} ({processor()})."
+        with ThreadPoolExecutor(chosen.jobs) as threads:
+            results = list(threads.map(counted, subjects))
+        builds = [subject.build() for subject in subjects]
+        table = table_of_pythons(list(zip(builds, results, strict=True)))
     else:
         ours = counted(Subject.of_checkout(None))
         peer = counted(Subject.of_checkout(chosen.against)) if chosen.against else []
@@ -472,21 +493,24 @@ def main() -> None:
         table = _table(ours, peer, chosen.peer_name)
     print(f"\n{table}")
     if chosen.write is not None:
-        write_between(chosen.write, marks, f"{conditions}\n\n{table}")
+        write_between(chosen.write, marks, f"{paragraph(conditions)}\n\n{table}")
 
 
-def _table_of_pythons(counted: Mapping[str, Sequence[Counted]]) -> str:
-    """Return the counts by build in Markdown; ratios are to the first build."""
-    first, *others = counted.values()
-    names = list(counted)
-    heads = ["request", "headers", names[0], *(f"{name} | ratio" for name in names[1:])]
-    lines = [f"| {' | '.join(heads)} |", "|---" * (3 + 2 * len(others)) + "|"]
-    for number, result in enumerate(first):
-        line = f"| {result.load} | {_SERIALIZATIONS[result.serialization]} | {result.per_request:,.0f} |"
-        for other in others:
-            per_request = other[number].per_request
-            line += f" {per_request:,.0f} | {per_request / result.per_request:.3f} |"
-        lines.append(line)
+def table_of_pythons(builds: Sequence[tuple[Build, Sequence[Counted]]]) -> str:
+    """Return the instructions per request by build in Markdown, with the ratios to the first build."""
+    _, first = builds[0]
+    base = {(each.load, each.serialization): each.per_request for each in first}
+    loads = list(dict.fromkeys(load for load, _ in base))
+    lines = [f"| Python | our code | headers | {' | '.join(loads)} |", "|---" * (3 + len(loads)) + "|"]
+    for serialization in dict.fromkeys(serialization for _, serialization in base):
+        for build, results in builds:
+            cells = [
+                f"{each.per_request:,.0f} ({each.per_request / base[each.load, serialization]:.2f})"
+                for each in results
+                if each.serialization == serialization
+            ]
+            headers = _SERIALIZATIONS[serialization]
+            lines.append(f"| {build.python} | {build.form} | {headers} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

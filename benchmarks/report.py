@@ -6,6 +6,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import sysconfig
 import textwrap
 from collections.abc import Sequence
@@ -125,13 +126,23 @@ def processor() -> str:
 def python_build() -> str:
     """Return version and optimizations of this Python (PGO, LTO), and the form of our code."""
     options = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    optimizations = optimizations_of(options, sys.base_prefix)
+    return f"Python {platform.python_version()} ({optimizations}), our code {BUILD_FORM}"
+
+
+def optimizations_of(options: str, prefix: str) -> str:
+    """Return the optimizations (PGO, LTO) of a Python, by its options of `configure` and its installation.
+
+    Debian enables both for its Python without an option of `configure`.
+    """
     found = [
         name
         for name, option in (("PGO", "--enable-optimizations"), ("LTO", "--with-lto"))
         if option in options
     ]
-    build = " and ".join(found) or "built without PGO and LTO"
-    return f"Python {platform.python_version()} ({build}), our code {BUILD_FORM}"
+    if not found and prefix == "/usr":
+        return "built by the distribution"
+    return " and ".join(found) or "built without PGO and LTO"
 
 
 def commit(root: Path = _ROOT) -> str:

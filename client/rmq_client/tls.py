@@ -49,6 +49,8 @@ class TlsSettings:
     def context(self) -> ssl.SSLContext:
         """Return a context of the standard library. Reads the files. Raises UsageError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Debian's Python leaves the oldest version to the configuration of OpenSSL.
+        context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
         if self.verify != "full":
             context.check_hostname = False
         if self.verify == "none":

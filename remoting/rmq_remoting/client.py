@@ -15,7 +15,7 @@ from .dispatch import Dispatcher
 from .errors import ConnectError, TlsError
 from .framing import MAX_FRAME_BYTES
 from .signing import RequestSigner, SigningConnection
-from .tasks import is_being_cancelled
+from .tasks import is_being_cancelled, shielded
 
 _PORT_DIGITS: Final = 5
 # The end of a TLS connection is announced and acknowledged; Apache's servers do not acknowledge it.
@@ -112,7 +112,7 @@ class RemotingClient:
             self._connecting[address] = task
             task.add_done_callback(lambda ended: self._connect_ended(address, ended))
         try:
-            return await asyncio.shield(task)
+            return await shielded(task)
         except asyncio.CancelledError:
             if task.cancelled() and not is_being_cancelled():  # cancelled by stop(), not by the caller
                 raise self._stopped_error(address) from None

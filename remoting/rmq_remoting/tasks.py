@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def is_being_cancelled() -> bool:
     """Return whether the running task itself is being cancelled, and not only a future that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def shielded(future: asyncio.Future[T]) -> T:
+    """Wait for a future that continues if the caller is cancelled.
+
+    From then on the future's callbacks take its errors. After `asyncio.shield`, Python 3.14 would report
+    these errors as unhandled.
+    """
+    if not future.done():
+        await asyncio.wait([future])
+    return future.result()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -55,6 +55,13 @@ class VirtualTimeLoop(DebugLoop):
         """Move the clock."""
         self._now_seconds += seconds
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the executor's threads without a limit: virtual time would jump to its end at once.
+
+        asyncio's runner sets a limit since Python 3.12.
+        """
+        await super().shutdown_default_executor()
+
 
 class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualTimeLoop) -> None:

@@ -26,6 +26,7 @@ from rmq_remoting.message_properties import (
     decode_properties,
     find_property,
 )
+from rmq_remoting.tasks import shielded
 
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.original_queue import restore_original_queue
@@ -160,7 +161,7 @@ class TimedMessages:
         call = partial(read, *args, **kwargs)
         self._reading = reading = asyncio.get_running_loop().run_in_executor(None, call)
         reading.add_done_callback(_retrieve_error)
-        return await asyncio.shield(reading)
+        return await shielded(reading)
 
     def pause_seconds(self) -> float:
         """Return the pause until the next delivery: to the end of the slot, but not longer than 0.1 s."""

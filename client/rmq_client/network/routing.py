@@ -14,7 +14,7 @@ from typing import Final
 
 from rmq_remoting.bodies.route import MASTER_BROKER_ID, QueueData, TopicRouteData
 from rmq_remoting.message_queue import MessageQueue
-from rmq_remoting.tasks import cancel_all, is_being_cancelled
+from rmq_remoting.tasks import cancel_all, is_being_cancelled, shielded
 
 from ..errors import BrokerUnreachable, ClientError, TopicNotFound
 from ..names import AUTO_CREATE_TOPIC
@@ -181,7 +181,7 @@ class RouteTable:
         """
         fetch = self._start_fetch(topic)
         try:
-            return await asyncio.shield(fetch)
+            return await shielded(fetch)
         except asyncio.CancelledError:
             if fetch.cancelled() and not is_being_cancelled():  # cancelled by stop(), not by the caller
                 raise stopped_error() from None

@@ -25,6 +25,7 @@ from rmq_remoting.message_properties import (
     PROPERTY_TRANSACTION_PREPARED,
 )
 from rmq_remoting.message_queue import MessageQueue
+from rmq_remoting.tasks import shielded
 
 from ..callables import is_coroutine_function
 from ..errors import ClientError, TransactionNotBegun, UsageError, request_failure
@@ -256,7 +257,7 @@ class Transactions:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         try:
-            await asyncio.shield(task)
+            await shielded(task)
         except asyncio.CancelledError:
             task.add_done_callback(_log_failure)
             raise

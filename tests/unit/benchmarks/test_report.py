@@ -8,7 +8,15 @@ import pytest
 
 from benchmarks.comparison import Figure, count_failed
 from benchmarks.load import LoadResult
-from benchmarks.report import APACHE, BROKER_MARKS, OWN, Report, comparison_table, write_report
+from benchmarks.report import (
+    APACHE,
+    BROKER_MARKS,
+    OWN,
+    Report,
+    comparison_table,
+    optimizations_of,
+    write_report,
+)
 
 
 def test_headings_name_both_brokers_and_each_row_has_a_cell_for_each() -> None:
@@ -52,3 +60,16 @@ def test_a_table_replaces_the_old_one_and_leaves_the_rest_of_the_page(tmp_path: 
     assert "old" not in text.split()
     lines = text.splitlines()
     assert max(len(line) for line in lines if not line.startswith("|")) < 120
+
+
+@pytest.mark.parametrize(
+    ("options", "prefix", "named"),
+    [
+        ("'--enable-optimizations' '--with-lto'", "/usr/local", "PGO and LTO"),
+        ("'--enable-optimizations'", "/opt/python", "PGO"),
+        ("'--enable-shared'", "/opt/python", "built without PGO and LTO"),
+        ("'--enable-shared'", "/usr", "built by the distribution"),
+    ],
+)
+def test_a_python_build_is_named_by_its_optimizations(options: str, prefix: str, named: str) -> None:
+    assert optimizations_of(options, prefix) == named

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from rmq_remoting.tasks import cancel_all
+import pytest
+
+from rmq_remoting.tasks import cancel_all, shielded
 from tests.support.waiting import loop_passes
 
 
@@ -30,3 +32,39 @@ async def test_all_tasks_have_ended_after_their_cancellation() -> None:
 
 async def test_no_task_is_no_error() -> None:
     await cancel_all([])
+
+
+async def test_a_shielded_future_returns_its_result_and_raises_its_error() -> None:
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    waiting = [asyncio.create_task(shielded(future)) for _ in range(2)]
+    await loop_passes(1)
+    future.set_result(7)
+    assert [await each for each in waiting] == [7, 7]
+    assert await shielded(future) == 7
+
+    failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(shielded(failed))
+    await loop_passes(1)
+    failed.set_exception(ValueError("an error"))
+    with pytest.raises(ValueError, match="an error"):
+        await task
+
+
+async def test_a_shielded_future_continues_after_its_callers_cancellation_without_a_report(
+    loop_errors: list[dict[str, object]],
+) -> None:
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    taken: list[BaseException | None] = []
+    future.add_done_callback(lambda ended: taken.append(ended.exception()))
+    task = asyncio.create_task(shielded(future))
+    await loop_passes(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not future.done()
+
+    error = ValueError("an error")
+    future.set_exception(error)
+    await loop_passes(3)
+    assert taken == [error]
+    assert not loop_errors

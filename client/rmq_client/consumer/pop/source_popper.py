@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from rmq_remoting.backoff import Backoff
 from rmq_remoting.message import MessageExt
+from rmq_remoting.tasks import shielded
 
 from ...errors import BrokerUnreachable, Busy, ClientError, UnreachableError
 from ...network.routing import RouteTable
@@ -107,7 +108,7 @@ class SourcePopper:
         """Pop, or wait until there are messages; return the pause before the next turn."""
         try:
             self._popping = asyncio.ensure_future(self._pop())
-            if await asyncio.shield(self._popping):
+            if await shielded(self._popping):
                 self._empty_pops = 0
                 return 0.0
             return await self._wait()

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from rmq_remoting.backoff import Backoff
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_properties import PROPERTY_POP_CK
+from rmq_remoting.tasks import shielded
 
 from ...errors import ClientError, NoQueue, NotRunning, UnreachableError, UsageError
 from ...network.instance import ClientInstance
@@ -167,7 +168,7 @@ class MessageReceiver:
         self._pops.add(task)
         task.add_done_callback(self._pops.discard)
         try:
-            return await asyncio.shield(task)
+            return await shielded(task)
         except asyncio.CancelledError:
 
             def keep(ended: asyncio.Task[list[MessageExt]]) -> None:
