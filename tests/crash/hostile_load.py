@@ -173,7 +173,7 @@ class HostileLoad:
     # --- work ---
 
     def tick(self, seconds: float) -> None:
-        """Run the actions that are due after `seconds`."""
+        """Do the work of the `seconds` since the last call."""
         now = time.monotonic()
         while self._paused and self._paused[0][0] <= now:
             self._to_open.append(self._paused.popleft()[1])
