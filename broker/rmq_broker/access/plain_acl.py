@@ -17,11 +17,11 @@ from rmq_remoting.bodies.access_control import AclInfo, PolicyEntryInfo, PolicyI
 from rmq_remoting.daemon.access.policies import (
     Action,
     Decision,
-    PolicyProblem,
     PolicyType,
     ResourceType,
     rules_of,
 )
+from rmq_remoting.daemon.access.refusal import PolicyProblem
 from rmq_remoting.errors import shown
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from ...headers.access_control import (
 )
 from ..deferred_answers import Persist, answer_when_persisted
 from .acls import AclTable
-from .policies import PolicyProblem, Resource, policy_type_of, user_of
+from .policies import Resource, policy_type_of, user_of
+from .refusal import PolicyProblem
 from .users import UserTable
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pydantic import Field
 from ...bodies.access_control import AclInfo
 from ...bodies.base import Body
 from ...errors import BodyError
-from .policies import MAX_ENTRIES, Acl, PolicyProblem, PolicyType, Resource, rules_of, user_of
+from .policies import MAX_ENTRIES, Acl, PolicyType, Resource, rules_of, user_of
+from .refusal import PolicyProblem
 
 log = logging.getLogger("rmq.audit")
 

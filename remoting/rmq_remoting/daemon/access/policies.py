@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from ...bodies.access_control import AclInfo, PolicyEntryInfo, PolicyInfo, member_named
 from ...errors import shown
 from ...peer_address import Address, Network
-from .refusal import AccessChangeRefused
+from .refusal import PolicyProblem
 
 _ANY: Final = "*"
 _USER: Final = "User"
@@ -30,10 +30,6 @@ _USER: Final = "User"
 MAX_ENTRIES: Final = 1000
 
 _EnumT = TypeVar("_EnumT", bound=enum.StrEnum)
-
-
-class PolicyProblem(AccessChangeRefused):
-    """A policy that is refused; the message names the rule and the allowed values."""
 
 
 class ResourceType(enum.StrEnum):

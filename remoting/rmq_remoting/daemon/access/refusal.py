@@ -1,4 +1,8 @@
-"""Refused changes of users and rules."""
+"""Refused changes of users and rules.
+
+The base of these exceptions is compiled, and its constructor takes compiled classes only. So this module is
+compiled, too.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +21,11 @@ class AccessChangeRefused(CommandError):
 
     def __str__(self) -> str:
         return self.remark
+
+
+class UserProblem(AccessChangeRefused):
+    """A change of users that is refused."""
+
+
+class PolicyProblem(AccessChangeRefused):
+    """A policy that is refused; the message names the rule and the allowed values."""

@@ -10,7 +10,8 @@ from ...bodies.access_control import UserInfo, UserType
 from ..config_file import ConfigFile
 from ..lifecycle import StartError
 from .acls import AclTable
-from .users import UserProblem, UserTable
+from .refusal import UserProblem
+from .users import UserTable
 
 if TYPE_CHECKING:
     from .settings import AccessSettings

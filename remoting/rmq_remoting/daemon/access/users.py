@@ -15,16 +15,12 @@ from pydantic import Field
 
 from ...bodies.access_control import UserInfo, UserStatus, UserType
 from ...bodies.base import Body
-from .refusal import AccessChangeRefused
+from .refusal import UserProblem
 
 log = logging.getLogger("rmq.audit")
 
 MAX_USERS: Final = 10_000
 _MAX_CHARACTERS: Final = 255
-
-
-class UserProblem(AccessChangeRefused):
-    """A change of users that is refused."""
 
 
 @dataclass(frozen=True, slots=True)

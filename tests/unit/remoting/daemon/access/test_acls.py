@@ -9,7 +9,8 @@ import pytest
 from rmq_remoting.bodies.access_control import AclInfo
 from rmq_remoting.daemon.access import acls as module
 from rmq_remoting.daemon.access.acls import AclTable
-from rmq_remoting.daemon.access.policies import PolicyProblem, PolicyType, Resource
+from rmq_remoting.daemon.access.policies import PolicyType, Resource
+from rmq_remoting.daemon.access.refusal import PolicyProblem
 from rmq_remoting.errors import BodyError
 
 

@@ -12,7 +12,6 @@ from rmq_remoting.daemon.access.policies import (
     Acl,
     Action,
     Decision,
-    PolicyProblem,
     PolicyType,
     Resource,
     group,
@@ -20,6 +19,7 @@ from rmq_remoting.daemon.access.policies import (
     topic,
     user_of,
 )
+from rmq_remoting.daemon.access.refusal import PolicyProblem
 
 _ALLOW, _DENY = Decision.ALLOW, Decision.DENY
 

@@ -8,7 +8,8 @@ import pytest
 
 from rmq_remoting.bodies.access_control import UserInfo, UserStatus, UserType
 from rmq_remoting.daemon.access import users as module
-from rmq_remoting.daemon.access.users import UserProblem, UserTable
+from rmq_remoting.daemon.access.refusal import UserProblem
+from rmq_remoting.daemon.access.users import UserTable
 from rmq_remoting.errors import BodyError
 
 
