@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rmq_remoting.bodies.assignment import QueryAssignmentRequestBody
-from rmq_remoting.bodies.heartbeat import MessageModel
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from tests.support.broker_requests import create_topic, heartbeat, request, send, sent
 from tests.support.brokers import RunningBroker, running_broker
-from tests.support.pop_requests import notify, peek, pop
+from tests.support.pop_requests import notify, peek, pop, query_assignment
 
 _QUEUES = 8192
 
@@ -29,17 +27,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
         yield started
 
 
-def _assignment() -> RemotingCommand:
-    body = QueryAssignmentRequestBody(
-        topic="T",
-        consumer_group="CG",
-        client_id="c1",
-        strategy_name="AVG",
-        message_model=MessageModel.BROADCASTING,
-    )
-    return RemotingCommand.request(Code.QUERY_ASSIGNMENT, body=body.encode())
-
-
 @pytest.mark.parametrize(
     "walk",
     [
@@ -47,7 +34,7 @@ def _assignment() -> RemotingCommand:
         pop("T", order=True),
         notify("T"),
         peek("T"),
-        _assignment(),
+        query_assignment("T"),
         request(Code.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="CG", timestamp=-1, isForce="true"),
     ],
     ids=lambda command: Code(command.code).name.lower(),

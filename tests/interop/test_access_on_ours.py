@@ -62,8 +62,8 @@ def _mqadmin(program: JavaProgram, cluster: Own, folder: Path, keys: Credentials
     return MqAdmin(program, cluster[0].address, home)
 
 
-def _key_options(keys: Credentials) -> list[str]:
-    return ["--access-key", keys.access_key, "--secret-key", keys.secret_key]
+def _key_options(keys: Credentials | None) -> list[str]:
+    return [] if keys is None else ["--access-key", keys.access_key, "--secret-key", keys.secret_key]
 
 
 @pytest.fixture
@@ -143,11 +143,11 @@ async def test_go_with_useless_credentials(
     useless: dict[str, Credentials | None],
     tmp_path: Path,
 ) -> None:
+    address, home = guarded[0].address, tmp_path / "go"
     for keys in useless.values():
-        options = [] if keys is None else _key_options(keys)
-        client = GoClient(go_program, guarded[0].address, tmp_path / "go", options=options)
+        client = GoClient(go_program, address, home, options=_key_options(keys))
         await _check_refused(client, guarded_topic)
-    await _check_nothing_sent(guarded[0].address, guarded_topic)
+    await _check_nothing_sent(address, guarded_topic)
 
 
 @pytest.mark.node
@@ -164,11 +164,11 @@ async def test_node_with_useless_credentials(
     useless: dict[str, Credentials | None],
     tmp_path: Path,
 ) -> None:
+    address, home = guarded[0].address, tmp_path / "node"
     for keys in useless.values():
-        options = [] if keys is None else _key_options(keys)
-        client = NodeClient(node_program, guarded[0].address, tmp_path / "node", options=options)
+        client = NodeClient(node_program, address, home, options=_key_options(keys))
         await _check_refused(client, guarded_topic)
-    await _check_nothing_sent(guarded[0].address, guarded_topic)
+    await _check_nothing_sent(address, guarded_topic)
 
 
 @pytest.mark.java

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmq_remoting.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
+from rmq_remoting.bodies.assignment import (
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    SetMessageRequestModeRequestBody,
+)
+from rmq_remoting.bodies.heartbeat import MessageModel
 from rmq_remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
@@ -232,3 +237,15 @@ def polling_count(answer: RemotingCommand) -> int:
 def _real_topic(item: Popped, group: str) -> str:
     separator = {"0": None, "1": "_", "2": "+"}[item.receipt.kind]
     return item.topic if separator is None else f"%RETRY%{group}{separator}{item.topic}"
+
+
+def query_assignment(topic: str, group: str = "CG", client_id: str = "c1") -> RemotingCommand:
+    """400: all queues of a topic, as for a broadcasting consumer."""
+    body = QueryAssignmentRequestBody(
+        topic=topic,
+        consumer_group=group,
+        client_id=client_id,
+        strategy_name="AVG",
+        message_model=MessageModel.BROADCASTING,
+    )
+    return RemotingCommand.request(RequestCode.QUERY_ASSIGNMENT, body=body.encode())

@@ -7,7 +7,6 @@ those (RocketMQ 5.3.3), so that a client may reach messages of topics that it ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.access.needs import Actions
@@ -34,25 +33,12 @@ class StoredTopics:
         """Whether a client may be refused for the topic of a message."""
         return self._guard is not None
 
-    def check_for(
-        self, connection: Connection, request: RemotingCommand, actions: Actions, group: str = ""
-    ) -> TopicCheck | None:
-        """Return the check for one request; None if every topic is allowed.
+    def check(
+        self, connection: Connection, request: RemotingCommand, actions: Actions, topic: str, group: str = ""
+    ) -> None:
+        """Raise CommandError (NO_PERMISSION) unless the client may reach messages of a topic.
 
         `group`: the group that the request acts for, which owns the retry topics of its pops.
         """
-        if self._guard is None:
-            return None
-        return partial(self._check, self._guard, connection, request, actions, group)
-
-    @staticmethod
-    def _check(
-        guard: AccessGuard,
-        connection: Connection,
-        request: RemotingCommand,
-        actions: Actions,
-        group: str,
-        topic: str,
-    ) -> None:
-        if not (group and is_pop_retry_topic(topic, group)):
-            guard.demand(connection, request, topic_need(topic, actions))
+        if self._guard is not None and not (group and is_pop_retry_topic(topic, group)):
+            self._guard.demand(connection, request, topic_need(topic, actions))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Advice to a client whose group is unknown; the first where a request never creates the group.
 CREATE_GROUP_FIRST: Final = "create it"
 CREATE_GROUP: Final = (
-    "create it, or start the broker with autoCreateSubscriptionGroup=true and a larger maxAutoCreateGroupNums"
+    "create it, or set autoCreateSubscriptionGroup=true, and raise maxAutoCreateGroupNums if it is reached"
 )
 
 

@@ -132,7 +132,7 @@ class OrderTable:
     def clear(self, key: QueueKey) -> None:
         """Forget the messages that the group has in flight."""
         if self._table.get(_name(key), {}).pop(key.queue_id, None) is not None:
-            self._encoded.get(_name(key), {}).pop(key.queue_id, None)
+            self._outdate(_name(key), key.queue_id)
             self.revision += 1
 
     def restore(self, key: QueueKey, info: OrderInfo) -> None:
@@ -148,7 +148,7 @@ class OrderTable:
                 offsets = info.queue_offsets()
                 if offsets and offsets[-1] < committed(QueueKey(topic, group, queue_id)):
                     del by_queue[queue_id]
-                    self._encoded.get(name, {}).pop(queue_id, None)
+                    self._outdate(name, queue_id)
                     self.revision += 1
 
     def forget_topics(self, topics: Collection[str]) -> None:
@@ -208,6 +208,10 @@ class OrderTable:
             tables.append(b"%b:{%b}" % (fastjson.dumps(name), b",".join(encoded.values())))
         return b'{"table":{%b}}' % b",".join(tables)
 
+    def _outdate(self, name: str, queue_id: int) -> None:
+        """Drop an entry's encoded form, because the entry has changed or is gone."""
+        self._encoded.get(name, {}).pop(queue_id, None)
+
     def _encoded_entry(self, name: str, queue_id: int) -> bytes:
         encoded = self._encoded.setdefault(name, {})
         entry = encoded.get(queue_id)
@@ -254,7 +258,7 @@ class OrderTable:
 
     def _changed(self, key: QueueKey, info: OrderInfo) -> None:
         self.revision += 1
-        self._encoded.get(_name(key), {}).pop(key.queue_id, None)
+        self._outdate(_name(key), key.queue_id)
         self._note_unblock_time(key, info)
 
     def _note_unblock_time(self, key: QueueKey, info: OrderInfo) -> None:
@@ -298,7 +302,7 @@ class OrderTable:
             ]
             for queue_id in obsolete:
                 del by_queue[queue_id]
-                self._encoded.get(name, {}).pop(queue_id, None)
+                self._outdate(name, queue_id)
             if not by_queue:
                 del self._table[name]
                 self._encoded.pop(name, None)

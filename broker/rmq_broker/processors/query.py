@@ -74,9 +74,8 @@ class QueryProcessor:
                 "the message id is of another broker"
             )
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
-        check = self._stored_topics.check_for(connection, request, READ)
-        if check is not None:
-            check(read_message(record).message.topic)
+        if self._stored_topics.are_checked:
+            self._stored_topics.check(connection, request, READ, read_message(record).message.topic)
         return request.response(ResponseCode.SUCCESS, body=record)
 
     def _records(self, offsets: list[int], topic: str | None) -> tuple[list[bytes], int]:

@@ -100,9 +100,7 @@ class SendBackProcessor:
         if record is None:
             raise _no_message(header.offset)
         message = read_message(record).message
-        check = self._stored_topics.check_for(connection, request, SUB, header.group)
-        if check is not None:
-            check(message.topic)
+        self._stored_topics.check(connection, request, SUB, message.topic, header.group)
         if MessageSysFlag.transaction_type(message.sys_flag) in _NOT_SENT:
             raise _no_message(header.offset)
         if message.sys_flag & MessageSysFlag.INNER_BATCH:

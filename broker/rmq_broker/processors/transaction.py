@@ -6,6 +6,7 @@ Source: Apache RocketMQ 5.3.3, EndTransactionProcessor, AdminBrokerProcessor.res
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Result
@@ -25,6 +26,7 @@ from .flushed_answers import respond_if_flushed
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.access.needs import Actions
 
     from ..access.stored_topics import StoredTopics, TopicCheck
     from ..store.api import MessageStore
@@ -65,8 +67,7 @@ class TransactionProcessor:
                 f"commitOrRollback={header.commit_or_rollback} must be 8 (commit), 12 (rollback) or 0 "
                 "(not known yet)",
             )
-        # A client that names no topic has rights on the whole cluster.
-        check = self._stored_topics.check_for(connection, request, PUB) if header.topic else None
+        check = self._check(connection, request, PUB, header.topic)
         known = self._ending.known(header)
         if known is not None and known.message is not None:
             return self._end(request, header, None, check)
@@ -85,10 +86,18 @@ class TransactionProcessor:
             offset = parse_offset_message_id(message_id).physical_offset
         except MessageIdError as error:
             raise HeaderError(f"msgId={shown(message_id)} is no offset message id") from error
-        check = self._stored_topics.check_for(connection, request, UPDATE) if header.topic else None
+        check = self._check(connection, request, UPDATE, header.topic)
         return self._with_record(
             connection, offset, lambda record: self._resume(request, record, message_id, check), 0
         )
+
+    def _check(
+        self, connection: Connection, request: RemotingCommand, actions: Actions, named: str | None
+    ) -> TopicCheck | None:
+        """Return the check of a half message's topic; a client that names none has rights for all topics."""
+        if not named or not self._stored_topics.are_checked:
+            return None
+        return partial(self._stored_topics.check, connection, request, actions)
 
     def _with_record(
         self,

@@ -13,11 +13,9 @@ from rmq_broker.pop.check_point import QueueKey
 from rmq_remoting.answers import Answer, Result
 from rmq_remoting.bodies.assignment import (
     MessageQueueAssignment,
-    QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
 )
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
-from rmq_remoting.bodies.heartbeat import MessageModel
 from rmq_remoting.bodies.offsets import ResetOffsetBody
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -28,7 +26,7 @@ from rmq_remoting.headers.pop_queries import NotificationResponseHeader
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.local_broker import LocalBroker
 from tests.support.peers import Peer
-from tests.support.pop_requests import notify, peek, pop
+from tests.support.pop_requests import notify, peek, pop, query_assignment
 
 _QUEUES = 20 * ITEMS_PER_SLICE
 _LONG_MS = 20_000
@@ -76,17 +74,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[_Broker]:
     made.close()
 
 
-def _assignment() -> RemotingCommand:
-    body = QueryAssignmentRequestBody(
-        topic="T",
-        consumer_group="CG",
-        client_id="c1",
-        strategy_name="AVG",
-        message_model=MessageModel.BROADCASTING,
-    )
-    return RemotingCommand.request(RequestCode.QUERY_ASSIGNMENT, body=body.encode())
-
-
 def _reset() -> RemotingCommand:
     fields = {"topic": "T", "group": "CG", "timestamp": "-1", "isForce": "true"}
     return RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
@@ -103,7 +90,7 @@ async def _passes(condition: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize(
     "request_",
-    [pop("T"), pop("T", order=True), notify("T"), peek("T"), _assignment(), _reset()],
+    [pop("T"), pop("T", order=True), notify("T"), peek("T"), query_assignment("T"), _reset()],
     ids=["pop", "ordered pop", "notification", "peek", "assignment", "reset"],
 )
 async def test_a_request_that_looks_into_all_queues_runs_in_slices(
@@ -133,7 +120,7 @@ async def test_the_last_queue_is_found(broker: _Broker) -> None:
 async def test_an_assignment_and_a_reset_name_every_queue(broker: _Broker) -> None:
     broker.put(3, queue_id=_QUEUES - 1)
     every = [MessageQueue("T", "broker-a", number) for number in range(_QUEUES)]
-    answer = await broker.answer(broker.ask(_assignment()))
+    answer = await broker.answer(broker.ask(query_assignment("T")))
     whole = QueryAssignmentResponseBody(
         message_queue_assignments=[MessageQueueAssignment(message_queue=queue) for queue in every]
     )
