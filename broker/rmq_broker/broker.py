@@ -12,7 +12,6 @@ from rmq_remoting.daemon.config_file import ConfigFileError
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import OnDeath
 
-from .settings.registration import BrokerRole
 from .statistics.broker_statistics import SAMPLE_SECONDS
 from .store.api import StoreError
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from .network.address import BrokerAddress
     from .network.listeners import Listeners
     from .registration.registrar import Registrar
+    from .replication.service import ReplicationService
     from .services import Services
     from .settings.broker import BrokerSettings
 
@@ -44,6 +44,7 @@ class Broker:
         address: BrokerAddress,
         services: Services,
         registrar: Registrar,
+        replication: ReplicationService,
         listeners: Listeners,
         metrics: BrokerMetrics,
     ) -> None:
@@ -51,6 +52,7 @@ class Broker:
         self.address = address
         self.services = services
         self.registrar = registrar
+        self.replication = replication
         self.listeners = listeners
         self.metrics = metrics
         self._supervisor = supervisor
@@ -77,6 +79,7 @@ class Broker:
         self.services.pops.release_all()
         await self.listeners.drain()
         await self.listeners.stop()
+        await self.replication.stop(self._supervisor)
         self.services.pulls.cold_reads.stop()
         await self.metrics.stop()
         await self._stop_services()
@@ -113,6 +116,13 @@ class Broker:
             services.storage.store.last_timestamp_ms,
             after_clean_stop=services.storage.store.stopped_cleanly,
         )
+        if not self.settings.is_replica:
+            await self._load_deliveries()
+        self._is_loaded = True
+
+    async def _load_deliveries(self) -> None:
+        """Load what is popped or prepared and not finished; on a replica that is its master's work."""
+        services = self.services
         try:
             await services.pops.load()
             # With the first message, the offset in the journal that POP counts from must be on the disk.
@@ -123,12 +133,11 @@ class Broker:
             await services.transactions.load()
         except (OSError, StoreError, ConfigFileError) as error:
             raise StartError(f"transactions under way cannot be read: {error}") from error
-        self._is_loaded = True
 
     def _start_tasks(self) -> None:
         services, supervisor = self.services, self._supervisor
-        # A slave gets delayed and timed messages from its master when they are due.
-        delivers = self.settings.broker_role is not BrokerRole.SLAVE
+        # A replica gets what is delivered later from its master when it is due.
+        delivers = not self.settings.is_replica
         self.listeners.start_tasks(supervisor)
         services.storage.start_tasks(supervisor)
         services.clients.start_tasks(supervisor)
@@ -137,8 +146,10 @@ class Broker:
         services.pulls.start_tasks(supervisor)
         services.delivery.start_tasks(supervisor, delivers=delivers)
         services.timers.start_tasks(supervisor, delivers=delivers)
-        services.pops.start_tasks(supervisor)
-        services.transactions.start_tasks(supervisor)
+        if delivers:
+            services.pops.start_tasks(supervisor)
+            services.transactions.start_tasks(supervisor)
+        self.replication.start_tasks(supervisor)
         supervisor.every("statistics", SAMPLE_SECONDS, services.statistics.sample)
 
     async def _register(self) -> str:
@@ -175,11 +186,13 @@ class Broker:
         after the store is closed.
         """
         services, supervisor = self.services, self._supervisor
-        if self._is_loaded:
+        delivers = self._is_loaded and not self.settings.is_replica
+        if delivers:
             await services.pops.stop_tasks(supervisor)
             await services.pops.stop()
             await services.transactions.stop_tasks(supervisor)
             await services.transactions.stop()
+        if self._is_loaded:
             services.offsets.flusher.flush()
         files = (
             services.topics.file,
@@ -192,7 +205,7 @@ class Broker:
         await services.delivery.stop_tasks(supervisor)
         await services.timers.stop_tasks(supervisor)
         await services.storage.close()
-        if self._is_loaded:
+        if delivers:
             await self._close_behind_store()
         for problem in problems:
             if problem is not None:

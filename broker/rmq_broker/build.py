@@ -4,6 +4,7 @@ ports and address          network/address.py
 tiers                      network/tiers.py
 services                   services.py, and `service.py` in the folder of each domain
 registrar                  registration/registrar.py
+replication                replication/service.py
 processors by family       processors/build.py
 two dispatchers            processors/processor_table.py
 listeners, metrics         network/listeners.py, monitoring/build.py
@@ -27,6 +28,7 @@ from .processors.build import Processors, build_processors
 from .processors.processor_table import build_dispatchers
 from .registration.announcements import BrokerIdentity
 from .registration.registrar import Registrar
+from .replication.service import ReplicationService
 from .services import Services, build_services
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Disp
     address = BrokerAddress("127.0.0.1", 0, "127.0.0.1")
     tiers, clocks = Tiers.of(settings), system_clocks()
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
-    _, processors = build_processing(configuration, services, tiers, address, clocks)
+    _, _, processors = build_processing(configuration, services, tiers, address, 0, clocks)
     tiers.stop()
     return build_dispatchers(processors, tiers, None, None).main
 
@@ -81,13 +83,22 @@ def _build(
     tiers = Tiers.of(settings)
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks, access_tables)
     configuration.on_change(services.topics.settings_changed)
-    registrar, processors = build_processing(configuration, services, tiers, address, clocks)
+    registrar, replication, processors = build_processing(
+        configuration, services, tiers, address, ports.replication_port, clocks
+    )
     dispatchers = build_dispatchers(processors, tiers, services.access.guard, services.replays)
-    listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
+    listeners = Listeners(
+        settings,
+        ports,
+        dispatchers.main,
+        dispatchers.fast,
+        replication.server,
+        services.connection_closed,
+    )
     metrics = build_metrics(
         settings, supervisor, services, tiers, listeners, registrar, processors.caches, clocks.now_ms
     )
-    return Broker(settings, supervisor, address, services, registrar, listeners, metrics)
+    return Broker(settings, supervisor, address, services, registrar, replication, listeners, metrics)
 
 
 def build_processing(
@@ -95,20 +106,29 @@ def build_processing(
     services: Services,
     tiers: Tiers,
     address: BrokerAddress,
+    replication_port: int,
     clocks: Clocks,
-) -> tuple[Registrar, Processors]:
-    """Build the processors, and the registrar, whose connections to name servers some of them share."""
+) -> tuple[Registrar, ReplicationService, Processors]:
+    """Build the processors, replication, and the registrar, whose connections others share."""
     settings = configuration.settings
+    ha_address = f"{settings.broker_ip2}:{replication_port}"
     identity = BrokerIdentity(
         settings.broker_cluster_name,
         settings.broker_name,
         settings.broker_id,
         str(address),
+        ha_address,
     )
     keys = settings.own_keys
     signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
     registrar = Registrar(
         identity, settings, settings, services.topics.table, signer=signer, tls=client_tls(settings)
     )
+    replication = ReplicationService(
+        settings, services.storage.store, registrar.client, registrar.announced_master, clocks.now_ms
+    )
     runtime_info = build_runtime_info(settings, services, tiers)
-    return registrar, build_processors(configuration, services, address, registrar, runtime_info, clocks)
+    processors = build_processors(
+        configuration, services, address, registrar, replication, runtime_info, clocks
+    )
+    return registrar, replication, processors

@@ -112,6 +112,7 @@ def build_services(
         settings,
         settings,
         settings,
+        settings,
         is_batch=topics.table.stores_batches,
         bit_map_of=filters.bit_maps.of,
         clocks=clocks,

@@ -70,8 +70,8 @@ def new_store(
 
 
 def hold_flushes(store: MessageStore) -> None:
-    """Let messages wait for `store.appender.flushed`, as with SYNC_FLUSH and a slow disk."""
-    store.appender._request_flush = lambda: True
+    """Let messages wait for `store.appender.confirmed`, as with SYNC_FLUSH and a slow disk."""
+    store.appender._defers_entries = lambda: True
 
 
 def opened(root: Path, *, clock: Clock | None = None, **sizes: Any) -> MessageStore:

@@ -116,6 +116,7 @@ _CLUSTER_READS: Final = frozenset(
         Code.AUTH_GET_ACL,
         Code.AUTH_LIST_ACL,
         Code.GET_BROKER_CONFIG,
+        Code.GET_BROKER_HA_STATUS,
         Code.GET_BROKER_RUNTIME_INFO,
         Code.VIEW_BROKER_STATS_DATA,
     }

@@ -224,9 +224,9 @@ class DelayedMessages:
             self._offsets.advance(level.level, await asyncio.to_thread(level.queue.next_message, offset))
             return True
         goes_on = await self._deliver(level, due)
-        if self._store.flushes_each_message:
+        if self._store.answers_when_durable:
             # Delivering no faster than the disk flushes keeps the messages out of memory.
-            await self._store.flushed()
+            await self._store.durable()
         return goes_on
 
     def _next_offset(self, level: _Level) -> int:

@@ -35,43 +35,55 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class BoundPorts:
-    """The sockets of both ports, bound and not listening yet."""
+    """The sockets of all ports, bound and not listening yet."""
 
     main: socket.socket
     fast: socket.socket
+    replication: socket.socket
 
     @property
     def main_port(self) -> int:
         """The number of the main port."""
         return int(self.main.getsockname()[1])
 
+    @property
+    def replication_port(self) -> int:
+        """The number of the port that replicas connect to."""
+        return int(self.replication.getsockname()[1])
+
     def close(self) -> None:
         """Give the ports back; a socket that a listener has taken over is closed by that."""
         self.main.close()
         self.fast.close()
+        self.replication.close()
 
 
 def bind_ports(settings: BrokerSettings) -> BoundPorts:
-    """Take the broker's two ports. Raises StartError."""
+    """Take the broker's ports. Raises StartError."""
+    # With any free port as main port, the others are any free ones, too.
+    is_free = not settings.listen_port
+    numbers = (
+        settings.listen_port,
+        0 if is_free else settings.fast_listen_port,
+        0 if is_free and not settings.ha_listen_port else settings.ha_listen_port,
+    )
+    bound: list[socket.socket] = []
     try:
-        main = bind_socket(settings.bind_address, settings.listen_port)
-        try:
-            # With any free port as main port, the fast port is any free one, too.
-            fast_port = settings.fast_listen_port if settings.listen_port else 0
-            return BoundPorts(main, bind_socket(settings.bind_address, fast_port))
-        except OSError:
-            main.close()
-            raise
+        for number in numbers:
+            bound.append(bind_socket(settings.bind_address, number))
     except OSError as error:
+        for each in bound:
+            each.close()
         raise port_problem(settings, error) from error
+    return BoundPorts(*bound)
 
 
 def port_problem(settings: BrokerSettings, error: OSError) -> StartError:
     """Return the error for the operator of a port that cannot be used."""
     return StartError(
         f"cannot listen on {settings.bind_address}:{settings.listen_port} (and, for sends, "
-        f"{settings.fast_listen_port}): {error.strerror}. Is another broker running? listenPort "
-        "chooses the port"
+        f"{settings.fast_listen_port}, for replicas {settings.ha_listen_port}): {error.strerror}. Is another "
+        "broker running? listenPort chooses the ports"
     )
 
 

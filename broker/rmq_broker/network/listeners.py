@@ -1,4 +1,6 @@
-"""The broker's two listeners: the main port for all requests, the fast port for all but pulls and pops."""
+"""The broker's listeners: the main port for all requests, the fast port for all but pulls and pops, and the
+port that replicas connect to.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
 
+    from ..replication.serving import ReplicaServer
     from ..settings.broker import BrokerSettings
 
 log = logging.getLogger("rmq.broker")
@@ -28,7 +31,7 @@ _DRAIN_SECONDS: Final = 3.0
 
 
 class Listeners:
-    """Both servers, on ports that are bound already."""
+    """The servers, on ports that are bound already."""
 
     def __init__(
         self,
@@ -36,11 +39,13 @@ class Listeners:
         ports: BoundPorts,
         main: Dispatcher,
         fast: Dispatcher,
+        replicas: ReplicaServer,
         on_close: Callable[[Connection], None],
     ) -> None:
         """`on_close` is called at the end of every connection. Reads the files of TLS; raises StartError."""
         self._settings = settings
         self._ports = ports
+        self._replicas = replicas
         self._on_close = on_close
         self._admission = Admission(settings.connection_limits)
         self.contexts = ServerContexts(settings)
@@ -53,6 +58,7 @@ class Listeners:
         try:
             await self.main.start_on(self._ports.main)
             await self.fast.start_on(self._ports.fast)
+            await self._replicas.start_on(self._ports.replication)
         except OSError as error:
             raise port_problem(self._settings, error) from error
 

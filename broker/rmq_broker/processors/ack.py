@@ -18,7 +18,7 @@ from rmq_remoting.pop_receipt import NORMAL, Receipt, real_topic
 
 from ..pop.acknowledging import SingleAck
 from ..pop.check_point import QueueKey
-from .flushed_answers import respond_when_flushed
+from .durable_answers import respond_when_durable
 from .pop_admission import PopAdmission, parse_receipt
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class AckProcessor:
         """Acknowledge one message (200051). Raises CommandError."""
         queue, receipt, offset = self._decode(connection, request)
         self._acknowledging.ack(queue, receipt, (offset,))
-        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS))
+        return respond_when_durable(self._store, request.response(ResponseCode.SUCCESS))
 
     def ack_together(
         self, connection: Connection, requests: Sequence[RemotingCommand]
@@ -69,7 +69,7 @@ class AckProcessor:
         for place, refusal in zip(places, self._acknowledging.ack_all(acks), strict=True):
             if refusal is None:
                 response = requests[place].response(ResponseCode.SUCCESS)
-                results[place] = respond_when_flushed(self._store, response)
+                results[place] = respond_when_durable(self._store, response)
             else:
                 results[place] = refusal
         return results
@@ -103,7 +103,7 @@ class AckProcessor:
         if len(errors) == len(body.acks):
             raise CommandError(errors[0].code, _remark(errors, len(body.acks)))
         remark = _remark(errors, len(body.acks)) if errors else None
-        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS, remark))
+        return respond_when_durable(self._store, request.response(ResponseCode.SUCCESS, remark))
 
     def _ack_pop(self, batch: BatchAck, broker_name: str, peer: str) -> None:
         """Acknowledge messages of one pop. Raises CommandError."""

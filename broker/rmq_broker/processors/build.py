@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ..monitoring.runtime_info import RuntimeInfo
     from ..network.address import BrokerAddress
     from ..registration.registrar import Registrar
+    from ..replication.service import ReplicationService
     from ..services import Services
     from ..settings.broker import BrokerSettings
 
@@ -94,6 +95,7 @@ def build_processors(
     services: Services,
     address: BrokerAddress,
     registrar: Registrar,
+    replication: ReplicationService,
     runtime_info: RuntimeInfo,
     clocks: Clocks,
 ) -> Processors:
@@ -113,7 +115,9 @@ def build_processors(
         pull=_pull_processor(settings, services),
         pops=build_pop_processors(settings, services, routes, now_ms),
         clients=_client_processors(settings, services, clocks.steady_ms),
-        admin=build_admin_processors(configuration, services, address, registrar, runtime_info, now_ms),
+        admin=build_admin_processors(
+            configuration, services, address, registrar, replication, runtime_info, now_ms
+        ),
     )
     configuration.on_change(processors.sends.send.settings_changed)
     configuration.on_change(processors.pull.settings_changed)

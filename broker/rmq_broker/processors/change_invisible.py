@@ -10,7 +10,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.pop import ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader
 
 from ..pop.check_point import QueueKey
-from .flushed_answers import respond_when_flushed
+from .durable_answers import respond_when_durable
 from .pop_admission import PopAdmission, parse_receipt
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ class ChangeInvisibleProcessor:
             pop_time=renewed.pop_time,
             revive_queue_id=renewed.revive_queue_id,
         ).encode()
-        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS, ext_fields=fields))
+        return respond_when_durable(self._store, request.response(ResponseCode.SUCCESS, ext_fields=fields))

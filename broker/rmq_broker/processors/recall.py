@@ -28,7 +28,7 @@ from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.lookup import existing_topic
 from ..topics.permissions import is_writeable
 from .born_host import born_host_of
-from .flushed_answers import respond_if_flushed
+from .durable_answers import respond_if_durable
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -83,7 +83,7 @@ class RecallProcessor:
         answer = request.response(
             ResponseCode.SUCCESS, ext_fields={**fields, "MSG_REGION": self._settings.region_id}
         )
-        return respond_if_flushed(
+        return respond_if_durable(
             self._store,
             answer,
             "the message may still be delivered: its recall is not flushed yet",

@@ -15,14 +15,14 @@ from rmq_remoting.daemon.deferred_answers import answer_after
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 
-from ..sending.answering import SendAnswers, waits_for_flush
+from ..sending.answering import SendAnswers, waits_for_durability
 from ..sending.held_sends import HeldSends
 from ..sending.planning import SendPlanner
 from ..sending.routes import SendRoutes
 from ..sending.storing import SendStorage
 from ..store.api import LogBusy, MessageRejected, StoreUnavailable
 from .born_host import BORN_HOST, born_host_of
-from .flushed_answers import answer_when_flushed
+from .durable_answers import answer_when_durable
 
 if TYPE_CHECKING:
     from rmq_remoting.answers import Answer, Result
@@ -118,8 +118,8 @@ class SendProcessor:
         except (StoreUnavailable, MessageRejected) as error:
             self._statistics.put_failures += 1
             return self._answers.not_stored(request, error)
-        if self._store.flushes_each_message and waits_for_flush(plan.properties):
-            return answer_when_flushed(self._store, partial(self._answers.flushed, answer))
+        if self._store.answers_when_durable and waits_for_durability(plan.properties):
+            return answer_when_durable(self._store, partial(self._answers.durable, answer))
         return answer
 
     def _refused(self, request: RemotingCommand, refusal: CommandError) -> Answer:

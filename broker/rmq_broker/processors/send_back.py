@@ -24,7 +24,7 @@ from ..delivery.retries import Failure, Redelivery
 from ..delivery.store_refusals import refusal
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.permissions import WRITE
-from .flushed_answers import respond_if_flushed
+from .durable_answers import respond_if_durable
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -129,7 +129,7 @@ class SendBackProcessor:
         self._retries.count(header.group, origin, is_dead_letter=redelivery.is_dead_letter)
         # With SYNC_FLUSH the answer waits for the flush, since the group's offset moves past the message.
         # (Apache's broker does not wait.)
-        return respond_if_flushed(
+        return respond_if_durable(
             self._store,
             request.response(ResponseCode.SUCCESS),
             "the message was stored, but is not flushed yet: it may be redelivered twice, or be lost if it "

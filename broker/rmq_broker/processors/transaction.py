@@ -21,7 +21,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from ..access.requests import PUB, UPDATE
 from ..delivery.store_refusals import refusal
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
-from .flushed_answers import respond_if_flushed
+from .durable_answers import respond_if_durable
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -139,7 +139,7 @@ class TransactionProcessor:
     def _done(self, request: RemotingCommand) -> Result:
         if request.is_oneway:
             return None
-        return respond_if_flushed(
+        return respond_if_durable(
             self._store,
             request.response(ResponseCode.SUCCESS),
             "the outcome was stored, but is not flushed yet: if it is lost, the producer group is checked",

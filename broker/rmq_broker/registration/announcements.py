@@ -30,22 +30,17 @@ from ..topics.permissions import READ_WRITE
 from ..topics.table import TopicTable
 
 _CRC_MASK: Final = 0x7FFFFFFF
-# The address that slaves replicate from. Name servers require the field and hand it to slaves; clients,
-# mqadmin and dashboards never see it. No replication service listens here, and the port that Apache's broker
-# would announce (listenPort + 1) may belong to another broker on this host, whose log a slave would copy.
-# Given empty text, an Apache slave connects nowhere and logs an error every 5 s (5.3.3, DefaultHAClient).
-# Registrations have JSON headers, which carry empty text; binary headers would drop it.
-_NO_HA_SERVICE: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """The registering broker; `address` is the one that clients connect to, host:port."""
+    """The registering broker; clients connect to `address`, replicas to `ha_address`; both host:port."""
 
     cluster: str
     name: str
     broker_id: int
     address: str
+    ha_address: str
 
 
 class Announcements:
@@ -166,7 +161,7 @@ class Announcements:
             cluster_name=identity.cluster,
             compressed=compressed,
             enable_acting_master=settings.enable_slave_acting_master,
-            ha_server_addr=_NO_HA_SERVICE,
+            ha_server_addr=identity.ha_address,
             heartbeat_timeout_ms=(
                 settings.broker_not_active_timeout_ms if settings.enable_slave_acting_master else None
             ),

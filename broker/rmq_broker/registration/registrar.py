@@ -30,6 +30,7 @@ from ..settings.registration import RegistrationSettings
 from ..settings.topics import TopicSettings
 from ..topics.table import TopicsChanged, TopicTable
 from .announcements import Announcements, BrokerIdentity
+from .master_address import MasterAddress
 from .route_conflict import RouteConflict
 
 log = logging.getLogger("rmq.broker.registration")
@@ -246,6 +247,12 @@ class Registrar:
         async with asyncio.TaskGroup() as tasks:
             for link in self.links:
                 tasks.create_task(link.run(), name=f"register with {link.address}")
+
+    def announced_master(self) -> MasterAddress | None:
+        """Return the master of this broker's group, as name servers tell a replica; None if they do not."""
+        if not self.master.ha_server_addr:
+            return None
+        return MasterAddress(self.master.ha_server_addr, self.master.master_addr or "")
 
     @property
     def conflicts(self) -> list[str]:

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 _PLAIN: Final = SendKind.PLAIN
 _BATCH: Final = SendKind.BATCH
 _UNIT: Final = SendKind.UNIT
+# A message that is stored, and less durable than the settings ask.
+_CODES_OF_STORED: Final = {
+    Durability.FLUSH_TIMED_OUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    Durability.REPLICA_TIMED_OUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    Durability.NO_REPLICA: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 
 
@@ -73,17 +79,18 @@ class SendAnswers:
             return self.refused(request, CommandError(ResponseCode.SYSTEM_ERROR, str(error)))
         return self.refused(request, refusal(error))
 
-    def flushed(self, answer: bytes, durability: Durability) -> bytes | RemotingCommand:
-        """Return the answer to a send under SYNC_FLUSH; `answer` is that for messages on disk.
+    def durable(self, answer: bytes, durability: Durability) -> bytes | RemotingCommand:
+        """Return the answer to a send whose wait has ended; `answer` is that for a durable message.
 
         Raises CommandError where the flush failed.
         """
-        if durability is Durability.FLUSHED:
+        if durability is Durability.DURABLE:
             return answer
-        if durability is Durability.TIMED_OUT:
-            (late,) = FrameDecoder().feed(answer)
-            late.code = ResponseCode.FLUSH_DISK_TIMEOUT
-            return late
+        code = _CODES_OF_STORED.get(durability)
+        if code is not None:
+            (changed,) = FrameDecoder().feed(answer)
+            changed.code = code
+            return changed
         raise CommandError(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"the message may be lost: {self._store.unavailable_reason}. Send it again, to another broker",
@@ -113,8 +120,8 @@ class SendAnswers:
         return {"recallHandle": handle.encode()}
 
 
-def waits_for_flush(properties: bytes) -> bool:
-    """Whether the producer wants its answer only when the message is on disk (property WAIT).
+def waits_for_durability(properties: bytes) -> bool:
+    """Whether the producer wants its answer only when the message is durable (property WAIT).
 
     (Apache RocketMQ 5.3.3, Message.isWaitStoreMsgOK.)
     """

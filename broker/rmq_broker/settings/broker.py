@@ -16,11 +16,12 @@ from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_k
 from rmq_remoting.daemon.settings import JavaInt, JavaString, Port, setting
 from rmq_remoting.daemon.tls_settings import TlsSettings
 
-from ..store.api import PullSettings, QuerySettings, StoreSettings
+from ..store.api import PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 from .access import BrokerAccessSettings
 from .filters import FilterSettings
 from .pop import PopSettings
 from .registration import IdentitySettings, RegistrationSettings
+from .replication import HaSettings
 from .sending import SendSettings
 from .tiers import TierSettings
 from .timers import TimerSettings
@@ -47,6 +48,8 @@ class BrokerSettings(
     PullSettings,
     QuerySettings,
     StoreSettings,
+    ReplicationSettings,
+    HaSettings,
     FilterSettings,
     TierSettings,
     ServerSettings,
@@ -69,13 +72,6 @@ class BrokerSettings(
         maximum=65535,
         ours=True,
     )
-    ha_listen_port: JavaInt = setting(
-        0,
-        "haListenPort",
-        "Port for slaves to connect to; 0: listenPort + 1. No effect while replication is not supported.",
-        minimum=0,
-        maximum=65535,
-    )
     config_black_list: JavaString = setting(
         "configBlackList;brokerConfigPath",
         "configBlackList",
@@ -88,10 +84,11 @@ class BrokerSettings(
         return super().protected_keys | {"brokerConfigPath"}
 
     def resolve(self) -> list[str]:
-        """Derive ports from the listen port (Apache RocketMQ 5.3.3, BrokerStartup and BrokerController).
+        """Derive ports from the listen port, and check what groups of settings need of each other.
 
-        Also checks that a replay window has signatures.
+        Apache RocketMQ 5.3.3, BrokerStartup and BrokerController. Raises ValueError.
         """
+        notes = self._resolve_role()
         if self.ha_listen_port == 0 and self.listen_port:
             self.ha_listen_port = self.listen_port + 1
         if self.fast_listen_port < 0:
@@ -100,4 +97,19 @@ class BrokerSettings(
             raise ValueError(
                 "signatureReplayWindowSeconds needs signed requests: set authenticationEnabled=true, too"
             )
-        return super().resolve()
+        return [*notes, *super().resolve()]
+
+    def _resolve_role(self) -> list[str]:
+        """Check the broker's id against its role; a master's is 0, whatever is set."""
+        if self.is_replica:
+            if self.broker_id <= 0:
+                raise ValueError(
+                    f"brokerRole=SLAVE needs a brokerId above 0, other than those of the group's other "
+                    f"replicas; brokerId={self.broker_id}"
+                )
+            return []
+        if self.broker_id == 0:
+            return []
+        note = f"brokerId={self.broker_id} is ignored: a master's id is 0; brokerRole=SLAVE makes a replica"
+        self.broker_id = 0
+        return [note]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import re
 from typing import Annotated, Final
@@ -24,14 +23,6 @@ from rmq_remoting.daemon.settings import (
 from rmq_remoting.host import host_name, local_address
 
 _NOT_IN_NAMES: Final = re.compile(r"[\x00-\x20\x7f]")
-
-
-class BrokerRole(enum.StrEnum):
-    """A broker's role in its replica group (Apache RocketMQ 5.3.3, BrokerRole)."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
 
 
 def _check_addresses(value: str) -> str:
@@ -68,19 +59,6 @@ class IdentitySettings(SettingsGroup):
         default_text="<host name>",
     )
     broker_id: JavaLong = setting(0, "brokerId", "0 for a master, above 0 for a slave.", minimum=0)
-    broker_role: BrokerRole = setting(
-        BrokerRole.ASYNC_MASTER,
-        "brokerRole",
-        "The broker's role in its replica group; only ASYNC_MASTER is supported.",
-    )
-
-    def resolve(self) -> list[str]:
-        """Set the id of a master to 0, as BrokerStartup of Apache RocketMQ 5.3.3 does."""
-        notes = super().resolve()
-        if self.broker_id != 0:
-            notes.append(f"brokerId={self.broker_id} is ignored: a master's id is 0")
-            self.broker_id = 0
-        return notes
 
 
 class RegistrationSettings(SettingsGroup):
@@ -101,7 +79,7 @@ class RegistrationSettings(SettingsGroup):
     )
     broker_ip2: JavaString = setting(
         key="brokerIP2",
-        meaning="Address for slaves to connect to; no effect while replication is not supported.",
+        meaning="Address that replicas are told to connect to.",
         default_factory=local_address,
         default_text="<address of the interface that leads outside>",
     )

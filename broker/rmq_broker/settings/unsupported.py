@@ -12,8 +12,6 @@ from rmq_remoting.daemon.unsupported_settings import (
     NOT_EMPTY,
     TRUE,
     UnsupportedSetting,
-    above,
-    one_of,
     other_than,
     several,
 )
@@ -22,10 +20,9 @@ _USE_VERSION_2: Final = (
     "remove the key and set authenticationEnabled=true and authorizationEnabled=true; "
     "migrateAuthFromV1Enabled=true takes over the accounts"
 )
-_NO_REPLICATION: Final = "replication"
 _SINGLE_MASTER: Final = (
-    "set flushDiskType=SYNC_FLUSH, keep the store on redundant disks and remove the key, "
-    "or use Apache's broker for this cluster"
+    "remove the key, and set brokerRole=SYNC_MASTER with a replica of brokerRole=SLAVE, or use Apache's "
+    "broker for this cluster"
 )
 _LIGHT_QUEUES: Final = "dispatch to light message queues (LMQ)"
 _NO_LIGHT_QUEUES: Final = "remove the key, or use Apache's broker for the clients that read light queues"
@@ -35,20 +32,10 @@ _ACCESS_CONTROL: Final = (
     UnsupportedSetting("aclEnable", TRUE, "access control of version 1", _USE_VERSION_2),
 )
 _REPLICATION: Final = (
-    UnsupportedSetting(
-        "brokerRole",
-        one_of("SYNC_MASTER", "SLAVE"),
-        _NO_REPLICATION,
-        "set ASYNC_MASTER; where no message may be lost, set flushDiskType=SYNC_FLUSH and keep the store "
-        "on redundant disks",
-    ),
     UnsupportedSetting("enableControllerMode", TRUE, "the controller mode", _SINGLE_MASTER),
     UnsupportedSetting("enableDLegerCommitLog", TRUE, "the DLedger commit log", _SINGLE_MASTER),
     UnsupportedSetting("duplicationEnable", TRUE, "duplication of the commit log", _SINGLE_MASTER),
-    UnsupportedSetting("totalReplicas", above(1), _NO_REPLICATION, _SINGLE_MASTER),
-    UnsupportedSetting("inSyncReplicas", above(1), _NO_REPLICATION, _SINGLE_MASTER),
-    UnsupportedSetting("minInSyncReplicas", above(1), _NO_REPLICATION, _SINGLE_MASTER),
-    UnsupportedSetting("allAckInSyncStateSet", TRUE, _NO_REPLICATION, _SINGLE_MASTER),
+    UnsupportedSetting("allAckInSyncStateSet", TRUE, "the controller mode", _SINGLE_MASTER),
 )
 _STORE: Final = (
     UnsupportedSetting(

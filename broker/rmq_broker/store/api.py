@@ -12,8 +12,9 @@ from .appending.record_batch import BatchMessages
 from .cleaning.cleaner import CleaningStatistics
 from .cleaning.disk_space import DiskSpace
 from .delay_levels import DelayLevels, level_of_queue, queue_of_level
+from .durability import Durability
 from .errors import LogBusy, MessageRejected, StoreDamaged, StoreError, StoreUnavailable
-from .flushing.group_commit import CommitStatistics, Durability
+from .flushing.group_commit import CommitStatistics
 from .index.index_files import KeyQueryResult
 from .index.state import IndexState
 from .log.mapped_file import file_name, list_files
@@ -37,8 +38,16 @@ from .reading.cold_read import ColdRead
 from .reading.log_ranges import ColdData, ColdLog
 from .reading.property_filter import PropertyFilter
 from .reading.results import GetResult, GetStatus
+from .replicas.replica_set import ReplicaPosition, ReplicaSet
 from .service import StorageService
-from .settings import FlushDiskType, PullSettings, QuerySettings, StoreSettings
+from .settings import (
+    BrokerRole,
+    FlushDiskType,
+    PullSettings,
+    QuerySettings,
+    ReplicationSettings,
+    StoreSettings,
+)
 
 __all__ = [
     "CRC_PROPERTY_BYTES",
@@ -52,6 +61,7 @@ __all__ = [
     "ArrivalListener",
     "BatchConsumeQueue",
     "BatchMessages",
+    "BrokerRole",
     "CleaningStatistics",
     "ColdData",
     "ColdLog",
@@ -78,6 +88,9 @@ __all__ = [
     "PullSettings",
     "QuerySettings",
     "RecordTemplate",
+    "ReplicaPosition",
+    "ReplicaSet",
+    "ReplicationSettings",
     "StorageService",
     "StoreDamaged",
     "StoreError",

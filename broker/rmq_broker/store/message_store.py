@@ -22,9 +22,10 @@ from .appending.bit_maps import BitMapCalculator, BitMapOf
 from .appending.replica import Replica
 from .cleaning.disk_space import DiskUse
 from .directory_lock import DirectoryLock
+from .durability import BothDurable, Durability, DurabilityListener
 from .errors import StoreUnavailable
 from .flushing.flusher import Flusher, FlushPosition
-from .flushing.group_commit import CommitStatistics, Durability, DurabilityListener, GroupCommit
+from .flushing.group_commit import CommitStatistics, GroupCommit
 from .flushing.stopping import stop_commits
 from .index.deferred_calls import CallSoon
 from .index.index_files import KeyQueryResult
@@ -43,13 +44,16 @@ from .recovery.queue_state import QueueStateFile
 from .recovery.recovery import RecoveryOptions, RecoveryReport, recover
 from .recovery.stop_marker import StopKind, StopMarker
 from .recovery.topic_deletions import TopicDeletions
-from .settings import FlushDiskType, PullSettings, QuerySettings, StoreSettings
+from .recovery.truncation import Truncation, TruncationFile
+from .replicas.replica_set import ReplicaSet
+from .settings import FlushDiskType, PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 from .write_health import WriteHealth
 
 log = logging.getLogger("rmq.store")
 
 # A cause of refusing messages.
 _CLOSED: Final = "closed"
+_REPLICA: Final = "replica"
 _INDEX_RETRY_SECONDS: Final = 5.0
 _DELETION_RETRY_SECONDS: Final = 5.0
 
@@ -64,12 +68,15 @@ class MessageStore(QueueReads):
         query_settings: QuerySettings,
         clock: Callable[[], float] = time.time,
         *,
+        replication: ReplicationSettings | None = None,
         is_batch: Callable[[str], bool] = lambda topic: False,
         bit_map_of: BitMapOf | None = None,
         call_soon: CallSoon | None = None,
         may_wait: bool = True,
     ) -> None:
-        """`is_batch` tells which topics store batches as wholes (attribute `queue.type=BatchCQ`).
+        """`replication`: the role, and how many replicas sends wait for; None: a master without replicas.
+
+        `is_batch` tells which topics store batches as wholes (attribute `queue.type=BatchCQ`).
 
         `bit_map_of` calculates the messages' bit maps of consumer filters for `consumequeue_ext`.
         `call_soon`, an event loop's, lets index entries be made after the answers to producers.
@@ -122,21 +129,32 @@ class MessageStore(QueueReads):
         )
         # Messages that wait for a flush; None with asynchronous flushing.
         self.commits: GroupCommit | None = None
-        # Whether flushing is synchronous, and runs: a message is on disk before its producer is answered.
-        self.flushes_each_message = False
+        # Whether sends are answered when their messages are on disk, or on replicas; once started.
+        self.answers_when_durable = False
+        replication = replication or ReplicationSettings()
+        self.is_replica = replication.is_replica
+        self.replicas = ReplicaSet(replication, lambda: commit_log.max_offset, self.health, self._confirm)
+        self._truncation_file = TruncationFile(root)
+        self.truncation: Truncation | None = None  # what the start has cut off
+        self._flushed_end = 0  # with synchronous flushing: the end of the last flush
         if is_sync:
             self.commits = GroupCommit(
                 self._flusher.flush_log,
                 timeout_ms=lambda: settings.sync_flush_timeout_ms,
                 on_flushed=self._log_flushed,
             )
-        request_flush = None if self.commits is None else self.commits.request
+        # Whether a message's entries wait until it is confirmed.
+        defers_entries: Callable[[], bool] | None = None
+        if self.commits is not None:
+            defers_entries = self.commits.request
+        elif replication.is_sync_master:
+            defers_entries = self.replicas.appended
         self.appender = Appender(
             self.commit_log,
             self.index,
             self.health,
             clock,
-            request_flush,
+            defers_entries,
             self._flusher.flush_log.entries_missing,
         )
         self.put = self.appender.put
@@ -171,8 +189,11 @@ class MessageStore(QueueReads):
         for name in loaded.__slots__:
             setattr(self._checkpoint, name, getattr(loaded, name))
         self.commit_log.load()
+        self.truncation = self._truncation_file.apply(self.commit_log)
         self.queues.load()
         self._queue_state.load()
+        if self.truncation is not None:
+            stop = StopKind.MACHINE_CRASHED  # queues and index know more than the log
         is_clean = stop is StopKind.CLEAN
         lacks_entries = self._queue_state.lacks_entries(
             self.queues, self._checkpoint, after_clean_stop=is_clean
@@ -199,6 +220,7 @@ class MessageStore(QueueReads):
         )
         self._lower_index_time()
         self._stop_marker.running()
+        self._flushed_end = self.commit_log.flushed_offset
         if not self._may_wait:
             self._preallocator.allocate_first(self.commit_log)
         log.info(
@@ -209,6 +231,8 @@ class MessageStore(QueueReads):
             self.commit_log.max_offset,
             self.recovery.records_read,
         )
+        if self.is_replica:
+            self.health.refuse(_REPLICA, "this broker is a replica (brokerRole=SLAVE): send to its master")
         self.health.allow(_CLOSED)
 
     def _lower_index_time(self) -> None:
@@ -227,7 +251,8 @@ class MessageStore(QueueReads):
         self._preallocator.start(partial(_call_on, loop, self.space.ready))
         if self.commits is not None:
             self.commits.start()
-            self.flushes_each_message = True
+        self.replicas.start()
+        self.answers_when_durable = self.commits is not None or self.replicas.is_synchronous
         self._tasks = [
             loop.create_task(self._run_flusher(), name="store-flush"),
             loop.create_task(self._run_index(), name="store-index"),
@@ -241,9 +266,11 @@ class MessageStore(QueueReads):
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._lock is None:
             return
-        self.flushes_each_message = False
+        self.answers_when_durable = False
         if self.commits is not None:
             await stop_commits(self.commits)
+        self.replicas.stop()
+        self._confirm()
         self.index.put_deferred()
         loop = asyncio.get_running_loop()
         try:
@@ -256,9 +283,10 @@ class MessageStore(QueueReads):
         """Close the files without the marks of a clean stop."""
         self.health.refuse(_CLOSED, "the store is closed")
         self._cancel_tasks()
-        self.flushes_each_message = False
+        self.answers_when_durable = False
         if self.commits is not None:
             self.commits.close()
+        self.replicas.stop()
         self._preallocator.close()
         self._deletions.close()
         self._flusher.close()
@@ -298,7 +326,17 @@ class MessageStore(QueueReads):
                 await asyncio.get_running_loop().run_in_executor(None, self._deletions.retry)
 
     def _log_flushed(self, offset: int) -> None:
-        self.appender.flushed(offset)
+        self._flushed_end = max(self._flushed_end, offset)
+        if self.replicas.is_synchronous:
+            self.replicas.appended()
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Let consumers see the messages that are on disk, and on replicas, as far as both are asked for."""
+        confirmed = self.replicas.confirmed_offset
+        if self.commits is not None:
+            confirmed = min(confirmed, self._flushed_end)
+        self.appender.confirmed(confirmed)
 
     def _flush_position(self) -> FlushPosition:
         return FlushPosition(self.appender.last_timestamp_ms, self.entries_end)
@@ -325,32 +363,85 @@ class MessageStore(QueueReads):
         """Why messages are refused; None if they are accepted."""
         return self.health.refusal
 
-    def when_flushed(self, listener: DurabilityListener) -> None:
-        """Call `listener` when the wait for the newest message's flush ends.
+    def when_durable(self, listener: DurabilityListener) -> None:
+        """Call `listener` when the wait for the newest message's flush, and for its replicas, ends.
 
-        Only with `flushes_each_message`. The call comes in a later iteration of the event loop.
+        Only with `answers_when_durable`. The call comes in a later iteration of the event loop.
         """
-        assert self.commits is not None
-        self.commits.when_flushed(self.commit_log.max_offset, listener)
+        end = self.commit_log.max_offset
+        if not self.replicas.is_synchronous:
+            assert self.commits is not None
+            self.commits.when_flushed(end, listener)
+            return
+        if self.commits is not None:
+            listener = BothDurable(listener)
+            self.commits.when_flushed(end, listener)
+        self.replicas.when_replicated(end, listener)
 
-    def flushed(self) -> asyncio.Future[Durability]:
-        """Return a future of what `when_flushed` would tell; only with `flushes_each_message`."""
+    def durable(self) -> asyncio.Future[Durability]:
+        """Return a future of what `when_durable` would tell; only with `answers_when_durable`."""
         future: asyncio.Future[Durability] = asyncio.get_running_loop().create_future()
 
         def complete(durability: Durability) -> None:
             if not future.done():
                 future.set_result(durability)
 
-        self.when_flushed(complete)
+        self.when_durable(complete)
         return future
+
+    # --- replication ---
+
+    def transferable(self, offset: int, max_bytes: int) -> bytes | None:
+        """Return bytes of the log from `offset` on that replicas may have; None if there are none now.
+
+        With synchronous flushing that is what is on disk: a power cut cannot leave a replica ahead of its
+        master. At most to the end of a file. Raises OSError; blocks while the bytes are not in memory.
+        """
+        size = min(self.transferable_end - offset, max_bytes)
+        return self.commit_log.get_data(offset, size) if size > 0 else None
+
+    @property
+    def transferable_end(self) -> int:
+        """The log offset up to which replicas may have the log."""
+        return self.commit_log.max_offset if self.commits is None else self._flushed_end
+
+    def last_file_offset(self) -> int:
+        """Return where the last file of the log begins; 0 without files."""
+        return self.commit_log.files[-1].start if self.commit_log.files else 0
+
+    def request_truncation(self, offset: int) -> None:
+        """Have the next start end the log at `offset`, where a record ends. Raises OSError; blocks."""
+        self._truncation_file.request(offset, self.commit_log.max_offset)
+
+    def when_flushed(self, listener: DurabilityListener) -> None:
+        """Call `listener` when the log is flushed up to its present end; only with synchronous flushing."""
+        assert self.commits is not None
+        self.commits.when_flushed(self.commit_log.max_offset, listener)
+
+    @property
+    def flushes_synchronously(self) -> bool:
+        """Whether the store has SYNC_FLUSH."""
+        return self.commits is not None
+
+    def record_boundaries(self, offset: int) -> tuple[int, int]:
+        """Return where the record that has the byte `offset` begins, and where the one before it begins.
+
+        The latter is -1 for the first record of a file. Raises OSError; blocks, up to seconds.
+        """
+        return self.commit_log.record_boundaries(offset)
+
+    def flush_log(self) -> None:
+        """Flush the log now. Raises OSError; blocks."""
+        self._flusher.flush_log()
 
     def append_data(self, offset: int, data: bytes) -> None:
         """Append bytes that stand at `offset` of another broker's log, where this log has to end.
 
         Raises StoreUnavailable, ValueError, OSError.
         """
-        if self.health.refusal is not None:
-            raise StoreUnavailable(self.health.refusal)
+        refusal = self.health.refusal_besides(_REPLICA)
+        if refusal is not None:
+            raise StoreUnavailable(refusal)
         if self._replica is None:
             self._replica = Replica(
                 self.commit_log,

@@ -12,7 +12,7 @@ from .appending.bit_maps import BitMapOf
 from .cleaning.cleaner import Cleaner
 from .cleaning.disk_space import DiskSpace
 from .message_store import MessageStore
-from .settings import PullSettings, QuerySettings, StoreSettings
+from .settings import PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 
 
 class StorageService:
@@ -23,6 +23,7 @@ class StorageService:
         settings: StoreSettings,
         pull_settings: PullSettings,
         query_settings: QuerySettings,
+        replication: ReplicationSettings,
         is_batch: Callable[[str], bool],
         bit_map_of: BitMapOf,
         clocks: Clocks,
@@ -33,6 +34,7 @@ class StorageService:
             pull_settings,
             query_settings,
             clocks.now_seconds,
+            replication=replication,
             is_batch=is_batch,
             bit_map_of=bit_map_of,
             call_soon=asyncio.get_running_loop().call_soon,

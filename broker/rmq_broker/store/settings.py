@@ -40,6 +40,97 @@ class FlushDiskType(enum.StrEnum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+class BrokerRole(enum.StrEnum):
+    """A broker's role in its replica group (Apache RocketMQ 5.3.3, BrokerRole)."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class ReplicationSettings(SettingsGroup):
+    """Replication"""
+
+    broker_role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        "brokerRole",
+        "ASYNC_MASTER: replicas follow, sends do not wait for them; SYNC_MASTER: a send is answered when "
+        "enough replicas have its message; SLAVE: a replica, which follows the master of its group.",
+    )
+    total_replicas: Count = setting(
+        1, "totalReplicas", "Brokers of the group, the master included; inSyncReplicas cannot be more."
+    )
+    in_sync_replicas: Count = setting(
+        1,
+        "inSyncReplicas",
+        "How many brokers must have a message before its send is answered, the master included. With "
+        "SYNC_MASTER 2 unless set.",
+    )
+    min_in_sync_replicas: Count = setting(
+        1,
+        "minInSyncReplicas",
+        "With SYNC_MASTER, messages are refused while fewer brokers than this are in sync, the master "
+        "included.",
+    )
+    enable_auto_in_sync_replicas: JavaBoolean = setting(
+        False,
+        "enableAutoInSyncReplicas",
+        "Wait for as many brokers as are in sync, from minInSyncReplicas to inSyncReplicas.",
+    )
+    ha_max_gap_not_in_sync_bytes: ByteCount = live(
+        268_435_456,
+        "haMaxGapNotInSync",
+        "A replica that lacks this much of the log or more is not in sync.",
+        minimum=1,
+    )
+    slave_timeout_ms: Milliseconds = live(
+        3000,
+        "slaveTimeout",
+        "With SYNC_MASTER, time after which a send whose message too few replicas have is answered "
+        "FLUSH_SLAVE_TIMEOUT.",
+    )
+
+    @property
+    def is_sync_master(self) -> bool:
+        """Whether sends wait for replicas."""
+        return self.broker_role is BrokerRole.SYNC_MASTER
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether this broker follows a master."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    @property
+    def required_replicas(self) -> int:
+        """How many brokers must have a message with SYNC_MASTER, the master included.
+
+        Apache's default of `inSyncReplicas` is 1, with which a SYNC_MASTER waits for nobody.
+        """
+        if "in_sync_replicas" in self.model_fields_set:
+            return self.in_sync_replicas
+        return max(2, self.min_in_sync_replicas)
+
+    def resolve(self) -> list[str]:
+        """Check that the numbers of replicas fit each other and the role. Raises ValueError."""
+        notes = super().resolve()
+        total, least = self.total_replicas, self.min_in_sync_replicas
+        if not self.is_sync_master:
+            for key, number in (("minInSyncReplicas", least), ("inSyncReplicas", self.in_sync_replicas)):
+                if number > 1 and not self.is_replica:
+                    raise ValueError(
+                        f"{key}={number} needs brokerRole=SYNC_MASTER: an ASYNC_MASTER waits for no replica"
+                    )
+            return notes
+        needed = self.required_replicas
+        if least > needed:
+            raise ValueError(f"minInSyncReplicas={least} is more than inSyncReplicas={needed}")
+        if "total_replicas" in self.model_fields_set and needed > total:
+            raise ValueError(f"inSyncReplicas={needed} is more than totalReplicas={total}")
+        if needed == 1:
+            notes.append("inSyncReplicas=1: sends wait for no replica although brokerRole=SYNC_MASTER")
+        return notes
+
+
 class PullSettings(SettingsGroup):
     """Pulling"""
 

@@ -25,3 +25,8 @@ class WriteHealth:
         with self._changing:
             self._reasons.pop(cause, None)
             self.refusal = next(iter(self._reasons.values()), None)
+
+    def refusal_besides(self, cause: str) -> str | None:
+        """Return why messages are refused, were it not for `cause`; None if they would be accepted."""
+        with self._changing:
+            return next((reason for each, reason in self._reasons.items() if each != cause), None)

@@ -212,9 +212,9 @@ class TimedMessages:
                 delivery.is_refused = False
                 self._skip(unit, str(error))
             slot.done += 1
-        if self._store.flushes_each_message:
+        if self._store.answers_when_durable:
             # Delivering no faster than the disk flushes keeps the messages out of memory.
-            await self._store.flushed()
+            await self._store.durable()
         return True
 
     # --- reading in a thread ---

@@ -105,8 +105,8 @@ class Checks:
 
     async def _yield(self) -> None:
         """Let other work run; with SYNC_FLUSH also wait for the flush of the appended messages."""
-        if self._store.flushes_each_message:
-            await self._store.flushed()
+        if self._store.answers_when_durable:
+            await self._store.durable()
         else:
             await asyncio.sleep(0)
 

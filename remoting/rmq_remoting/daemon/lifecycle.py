@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from ..allocator import keep_freed_memory
 from .configuration import SettingsError
 from .descriptor_reserve import RESERVE
-from .tasks import TaskSupervisor
+from .tasks import DaemonRestart, TaskSupervisor
 
 log = logging.getLogger("rmq.daemon")
 
@@ -90,7 +90,8 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
     """Run a daemon until a signal or a failure ends it, and return the exit code.
 
     If the graceful shutdown exceeds its time-out, the process ends at once with exit code 1. If the loop
-    hangs or threads do not end, it ends `watchdog_seconds` later. A fatal signal, as SIGBUS, ends it with the
+    hangs or threads do not end, it ends `watchdog_seconds` later. After a `DaemonRestart` the process starts
+    itself again. A fatal signal, as SIGBUS, ends it with the
     stacks of all threads on standard error.
     """
     with contextlib.suppress(RuntimeError):  # there is no standard error
@@ -117,6 +118,8 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
         _exit_now(EXIT_FAILURE if life.failed else EXIT_CLEAN)
     finally:
         life.watchdog.cancel()
+    if life.restarts and not life.failed:
+        _start_again()
     return EXIT_FAILURE if life.failed else EXIT_CLEAN
 
 
@@ -139,6 +142,7 @@ class _Life:
         self._end = asyncio.Event()
         self.failed = False
         self.overdue = False
+        self.restarts = False
         self.is_over = False
         # Ends the process after the time-out if its loop hangs or its threads do not end.
         self.watchdog = threading.Timer(stop_timeout_seconds + watchdog_seconds, _give_up)
@@ -218,6 +222,10 @@ class _Life:
         self._end.set()
 
     def _task_died(self, name: str, error: BaseException) -> None:
+        if isinstance(error, DaemonRestart):
+            self.restarts = not self._end.is_set()  # a signal that came before counts
+            self._end.set()
+            return
         self._fail("stopping, a task failed task=%s cause=%s", name, error)
 
     def _fail(self, message: str, *arguments: object, exc_info: bool = False) -> None:
@@ -245,6 +253,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
         return uvloop.new_event_loop
     return None
+
+
+def _start_again() -> NoReturn:
+    """Replace this process by a new one with the same command line."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os.execv(sys.executable, sys.orig_argv)
 
 
 def _give_up() -> None:

@@ -24,6 +24,10 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
+class DaemonRestart(Exception):
+    """Raised by a task with STOP_DAEMON: the daemon stops gracefully, and its process starts it again."""
+
+
 class OnDeath(enum.Enum):
     """The consequence of a task's failure."""
 
@@ -131,6 +135,10 @@ class TaskSupervisor:
             began = asyncio.get_running_loop().time()
             try:
                 await work()
+                return
+            except DaemonRestart as restart:
+                log.warning("restarting the daemon task=%s cause=%s", name, restart)
+                self._on_fatal(name, restart)
                 return
             except Exception as error:
                 statistics.failures += 1

@@ -23,6 +23,7 @@ from .offset_reset import ClientSideReset, OffsetResetProcessor, ServerSideReset
 from .offsets import OffsetAdminProcessor, OffsetCloneProcessor
 from .queue_view import QueueViewProcessor
 from .relays import ConsumerRelayProcessor
+from .replication import ReplicationAdminProcessor
 from .reset_targets import ResetTargets
 from .stats_data import StatsDataProcessor
 from .timers import TimerAdminProcessor
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ...monitoring.runtime_info import RuntimeInfo
     from ...network.address import BrokerAddress
     from ...registration.registrar import Registrar
+    from ...replication.service import ReplicationService
     from ...services import Services
     from ...settings.broker import BrokerSettings
 
@@ -75,6 +77,7 @@ class AdminProcessors:
     timers: TimerAdminProcessor
     stats_data: StatsDataProcessor
     broker: BrokerAdminProcessor
+    replication: ReplicationAdminProcessor
 
 
 def build_admin_processors(
@@ -82,6 +85,7 @@ def build_admin_processors(
     services: Services,
     address: BrokerAddress,
     registrar: Registrar,
+    replication: ReplicationService,
     runtime_info: RuntimeInfo,
     now_ms: ClockMs,
 ) -> AdminProcessors:
@@ -101,6 +105,12 @@ def build_admin_processors(
         timers=TimerAdminProcessor(services.timers),
         stats_data=StatsDataProcessor(services.statistics, settings.broker_cluster_name, now_ms),
         broker=BrokerAdminProcessor(configuration, settings_version, runtime_info),
+        replication=ReplicationAdminProcessor(
+            replication,
+            services.storage.store,
+            str(address),
+            registrar.announcements.identity.ha_address,
+        ),
     )
 
 

@@ -1,8 +1,9 @@
 """Appending: a message is written to the commit log, and gets its entries in its queue and in the index.
 
 The entries are made from the append's arguments; `queues/dispatcher.py` makes the same entries from records
-of the log. With synchronous flushing they are made once the log is flushed: consumers never see a message
-that a power cut could take back (Apache RocketMQ 5.3.3, CommitLog.getConfirmOffset).
+of the log. With synchronous flushing they are made once the log is flushed, and on a SYNC_MASTER once enough
+replicas have the message: consumers never see a message that a power cut, or a failover, could take back
+(Apache RocketMQ 5.3.3, CommitLog.getConfirmOffset).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class PlacedBatch(NamedTuple):
 _new_tuple: Final = tuple.__new__
 
 
-class _Unflushed(NamedTuple):
+class _Unconfirmed(NamedTuple):
     """A message or batch in the log from `begin` to `end`; `enter` makes its entries."""
 
     end: int
@@ -71,13 +72,13 @@ class Appender:
         index: MessageIndex,
         health: WriteHealth,
         clock: Callable[[], float] = time.time,
-        request_flush: Callable[[], bool] | None = None,
+        defers_entries: Callable[[], bool] | None = None,
         entries_missing: Callable[[int, Exception], None] | None = None,
     ) -> None:
-        """`request_flush`: given with synchronous flushing, asks for a flush of the log.
+        """`defers_entries`: given if messages are to be flushed, or replicated, before consumers see them.
 
-        If it returns True, a message's entries are made in `flushed`. If it returns False (no flush follows,
-        because the store has not been started), they are made at once.
+        It is called after each append, and asks for the flush. If it returns True, a message's entries are
+        made in `confirmed`. If it returns False (the store has not been started), they are made at once.
 
         `entries_missing` is called if memory runs out after a record was appended, with the record's offset:
         the queue would give the record's place to the next message.
@@ -88,8 +89,8 @@ class Appender:
         self._health = health
         self._clock = clock
         self._largest_record_bytes = commit_log.largest_record_bytes
-        self._request_flush = request_flush
-        self._unflushed: deque[_Unflushed] = deque()  # messages without entries, in the order of the log
+        self._defers_entries = defers_entries
+        self._unconfirmed: deque[_Unconfirmed] = deque()  # messages without entries, in the order of the log
         self.last_timestamp_ms = 0  # when the newest message was stored
         self.puts_failed = 0
         self._arrival_listeners: tuple[ArrivalListener, ...] = ()
@@ -152,7 +153,7 @@ class Appender:
         file.append(record)
         self.last_timestamp_ms = now_ms
         try:
-            if self._request_flush is None or not self._request_flush():
+            if self._defers_entries is None or not self._defers_entries():
                 queue.put(physical_offset, size, tags_code, now_ms, messages)
                 self._on_arrival(queue)  # before the index: a held pull does not wait for the index entry
                 self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
@@ -206,7 +207,7 @@ class Appender:
         self.last_timestamp_ms = now_ms
         keyed = messages if has_keys or not unique_key else None
         try:
-            if self._request_flush is None or not self._request_flush():
+            if self._defers_entries is None or not self._defers_entries():
                 self._enter_batch(queue, packed, unique_key, keyed, now_ms)
             else:
                 queue.next_offset += count
@@ -300,26 +301,26 @@ class Appender:
         """Tell the listeners of a message that was appended by other means."""
         self._on_arrival(queue)
 
-    # --- synchronous flushing ---
+    # --- messages that wait for their confirmation ---
 
-    def flushed(self, offset: int) -> None:
-        """Make the entries of messages before `offset`, up to which the log is on disk."""
-        unflushed = self._unflushed
-        while unflushed and unflushed[0].end <= offset:
-            flushed = unflushed.popleft()
+    def confirmed(self, offset: int) -> None:
+        """Make the entries of messages before `offset`, up to which consumers may see the log."""
+        unconfirmed = self._unconfirmed
+        while unconfirmed and unconfirmed[0].end <= offset:
+            message = unconfirmed.popleft()
             try:
-                flushed.enter()
+                message.enter()
             except MemoryError as error:
-                self._ran_out_of_memory(flushed.begin, error)
+                self._ran_out_of_memory(message.begin, error)
                 return  # a start makes the entries of this message and of those behind it
 
     def _enter_later(self, begin: int, size: int, enter: Callable[[], None]) -> None:
-        self._unflushed.append(_Unflushed(begin + size, begin, enter))
+        self._unconfirmed.append(_Unconfirmed(begin + size, begin, enter))
 
     @property
     def entries_end(self) -> int:
         """The log offset up to which every message has its entries."""
-        return self._unflushed[0].begin if self._unflushed else self._log.max_offset
+        return self._unconfirmed[0].begin if self._unconfirmed else self._log.max_offset
 
     # --- errors ---
 

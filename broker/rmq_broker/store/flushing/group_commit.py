@@ -15,11 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from rmq_remoting.daemon.file_errors import is_shortage
 
+from ..durability import Durability, DurabilityListener
 from .log_flush import LogFlush
 
 log = logging.getLogger("rmq.store.flush")
@@ -32,29 +32,12 @@ _LONGEST_PAUSE_S: float = 0.02  # after a disk that stalled; not `Final`: tests 
 _RETRY_SECONDS: Final = 0.1
 
 
-class Durability(Enum):
-    """Durability of a message when the wait for its flush ends.
-
-    FLUSHED    the message is on disk
-    TIMED_OUT  the flush is still running: the message may be on disk later
-    FAILED     the flush failed: the message may be on disk or not
-    """
-
-    FLUSHED = "flushed"
-    TIMED_OUT = "timed out"
-    FAILED = "failed"
-
-
-# Called once, on the event loop, when a wait for a flush ends.
-DurabilityListener = Callable[[Durability], None]
-
-
 @dataclass(slots=True)
 class CommitStatistics:
     """Plain counters for metrics; they belong to the event loop's thread."""
 
     flushes: int = 0
-    answered: int = 0  # waits that ended with FLUSHED
+    answered: int = 0  # waits that ended with DURABLE
     timed_out: int = 0
     failed: int = 0
 
@@ -169,12 +152,12 @@ class GroupCommit:
             self._flusher.join(timeout_s)
 
     def close(self) -> None:
-        """End without another flush; listeners that still wait get TIMED_OUT."""
+        """End without another flush; listeners that still wait get FLUSH_TIMED_OUT."""
         self.begin_stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._complete(len(self._waiting), Durability.TIMED_OUT)
+        self._complete(len(self._waiting), Durability.FLUSH_TIMED_OUT)
 
     # --- on the event loop ---
 
@@ -217,12 +200,12 @@ class GroupCommit:
             if entry[0] > self._flushed_to:
                 break
             count += 1
-        self._complete(count, Durability.FLUSHED)
+        self._complete(count, Durability.DURABLE)
         return count
 
     def _failed(self) -> None:
         self._is_flushing = self._requested = False
-        self._complete(len(self._waiting), Durability.FAILED)
+        self._complete(len(self._waiting), Durability.FLUSH_FAILED)
 
     def _complete(self, count: int, durability: Durability) -> None:
         """Call the first `count` listeners."""
@@ -239,11 +222,11 @@ class GroupCommit:
     def _count(self, count: int, durability: Durability) -> None:
         statistics = self.statistics
         match durability:
-            case Durability.FLUSHED:
+            case Durability.DURABLE:
                 statistics.answered += count
-            case Durability.TIMED_OUT:
+            case Durability.FLUSH_TIMED_OUT:
                 statistics.timed_out += count
-            case Durability.FAILED:
+            case Durability.FLUSH_FAILED:
                 statistics.failed += count
 
     def _set_timer(self) -> None:
@@ -266,7 +249,7 @@ class GroupCommit:
                 count,
                 self._timeout_ms(),
             )
-        self._complete(count, Durability.TIMED_OUT)
+        self._complete(count, Durability.FLUSH_TIMED_OUT)
         self._set_timer()
 
     # --- in the thread ---

@@ -224,6 +224,24 @@ class CommitLog:
             return b""
         return file.read(position, size)
 
+    def record_boundaries(self, offset: int) -> tuple[int, int]:
+        """Return where the record that has the byte `offset` begins, and where the one before it begins.
+
+        The latter is -1 for the first record of a file. Raises OSError, ValueError for an offset outside the
+        log; blocks.
+        """
+        file = self.file_of(offset)
+        if file is None or offset - file.start >= file.wrote:
+            raise ValueError(f"{offset} is not in the log, which ends at {self.max_offset}")
+        before, begin, position = -1, 0, 0
+        while position <= offset - file.start:
+            before, begin = begin if position else -1, position
+            size = int.from_bytes(file.read(position, 4), "big")
+            if size < BLANK_BYTES:
+                raise ValueError(f"no record begins at {file.start + position}")
+            position += size
+        return file.start + begin, file.start + before if before >= 0 else -1
+
     def cut(self, offset: int) -> None:
         """Make `offset` the end: remove later files, and clear the rest of its file."""
         while self.files and self.files[-1].start > offset:

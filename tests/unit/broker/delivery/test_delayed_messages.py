@@ -445,7 +445,7 @@ async def test_with_sync_flush_each_slice_waits_for_the_flush_before(
         waits.append(asyncio.get_running_loop().create_future())
         return waits[-1]
 
-    monkeypatch.setattr(delivery.store, "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "answers_when_durable", True)
     monkeypatch.setattr(delivery.store, "flushed", flushed)
     delivery.clock.pass_seconds(1)
     task = asyncio.ensure_future(delivery.delayed.deliver_due())
@@ -454,7 +454,7 @@ async def test_with_sync_flush_each_slice_waits_for_the_flush_before(
         await asyncio.sleep(0)
         if waits and not waits[-1].done():
             stored.append(len(delivery.bodies("T")))
-            waits[-1].set_result(Durability.FLUSHED)
+            waits[-1].set_result(Durability.DURABLE)
     await task
 
     assert stored == [32, 64, 96, 100]

@@ -79,7 +79,7 @@ def test_unflushed_messages_have_no_entries(observed: _Observed) -> None:
     fill(observed.store, 10)
     end = observed.store.commit_log.max_offset
     assert observed.value("rocketmq_storage_dispatch_behind_bytes") == end
-    observed.store.appender.flushed(end)
+    observed.store.appender.confirmed(end)
     assert observed.value("rocketmq_storage_dispatch_behind_bytes") == 0
 
 
@@ -112,9 +112,9 @@ async def test_sends_that_wait_for_a_flush(tmp_path: Path) -> None:
     observed.store.open()
     observed.store.start()
     put(observed.store)
-    answer = observed.store.flushed()
+    answer = observed.store.durable()
     assert observed.value("rmq_store_flush_waiting") == 1
-    assert await asyncio.wait_for(answer, 30) is Durability.FLUSHED
+    assert await asyncio.wait_for(answer, 30) is Durability.DURABLE
     values = observed.scrape()
     assert values["rmq_store_flush_waiting"] == {(): 0}
     assert values["rmq_store_flush_groups_total"] == values["rmq_store_flush_answered_total"] == {(): 1}

@@ -138,18 +138,18 @@ async def test_a_recall_while_the_store_is_unavailable(broker: _Broker) -> None:
     assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "the message was not recalled: full")
 
 
-@pytest.mark.parametrize("durability", [Durability.FLUSHED, Durability.TIMED_OUT])
+@pytest.mark.parametrize("durability", [Durability.DURABLE, Durability.FLUSH_TIMED_OUT])
 async def test_the_answer_waits_for_the_flush(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
-    monkeypatch.setattr(broker.store, "flushes_each_message", True)
+    monkeypatch.setattr(broker.store, "answers_when_durable", True)
 
     monkeypatch.setattr(
         broker.store,
-        "when_flushed",
+        "when_durable",
         lambda listener: asyncio.get_running_loop().call_soon(listener, durability),
     )
-    if durability is Durability.FLUSHED:
+    if durability is Durability.DURABLE:
         assert (await broker.recall(_handle())).code == ResponseCode.SUCCESS
     else:
         with pytest.raises(CommandError, match="its recall is not flushed yet"):

@@ -271,13 +271,13 @@ async def test_with_sync_flush_the_answer_waits_for_the_flush(
 ) -> None:
     listeners: list[Callable[[Durability], None]] = []
     place = broker.writer.put(inner("T"))
-    monkeypatch.setattr(broker.store, "flushes_each_message", True)
-    monkeypatch.setattr(broker.store, "when_flushed", listeners.append)
+    monkeypatch.setattr(broker.store, "answers_when_durable", True)
+    monkeypatch.setattr(broker.store, "when_durable", listeners.append)
     waiting = broker.processor.send_back(Peer().connection, send_back(place.physical_offset))
 
     assert isinstance(waiting, asyncio.Future)
     listeners[0](durability)
-    if durability is Durability.FLUSHED:
+    if durability is Durability.DURABLE:
         answer = await waiting
         assert isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS
     else:

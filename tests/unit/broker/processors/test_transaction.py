@@ -90,13 +90,13 @@ async def test_the_answer_waits_for_the_flush(
 ) -> None:
     place = broker.send(b"one")
     listeners: list[Callable[[Durability], None]] = []
-    monkeypatch.setattr(broker.store, "flushes_each_message", True)
-    monkeypatch.setattr(broker.store, "when_flushed", listeners.append)
+    monkeypatch.setattr(broker.store, "answers_when_durable", True)
+    monkeypatch.setattr(broker.store, "when_durable", listeners.append)
     waiting = asyncio.ensure_future(broker.commit(place))
     await asyncio.sleep(0)
     (listener,) = listeners
     listener(durability)
-    if durability is Durability.FLUSHED:
+    if durability is Durability.DURABLE:
         answer = await waiting
         assert isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS
     else:

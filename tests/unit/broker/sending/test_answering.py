@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.timer_admission import TimerCongested, TimersOff
-from rmq_broker.sending.answering import waits_for_flush
+from rmq_broker.sending.answering import waits_for_durability
 from rmq_broker.store.api import Durability, MessageRejected, StoreUnavailable
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
@@ -128,14 +128,14 @@ async def test_durability_becomes_a_response_code(
 
     def flushed(durability: Durability) -> RemotingCommand:
         answer = answering.answers.stored(request, answering.route(target()), plan, stored)
-        return _read(answering.answers.flushed(answer, durability))
+        return _read(answering.answers.durable(answer, durability))
 
-    assert flushed(Durability.FLUSHED).code == ResponseCode.SUCCESS
-    late = flushed(Durability.TIMED_OUT)
+    assert flushed(Durability.DURABLE).code == ResponseCode.SUCCESS
+    late = flushed(Durability.FLUSH_TIMED_OUT)
     assert late.code == ResponseCode.FLUSH_DISK_TIMEOUT
-    assert late.ext_fields == flushed(Durability.FLUSHED).ext_fields
+    assert late.ext_fields == flushed(Durability.DURABLE).ext_fields
     with pytest.raises(CommandError, match="the message may be lost") as refused:
-        flushed(Durability.FAILED)
+        flushed(Durability.FLUSH_FAILED)
     assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
@@ -149,4 +149,4 @@ async def test_durability_becomes_a_response_code(
     ],
 )
 async def test_the_producer_says_whether_it_waits_for_the_flush(properties: bytes, waits: bool) -> None:
-    assert waits_for_flush(properties) is waits
+    assert waits_for_durability(properties) is waits

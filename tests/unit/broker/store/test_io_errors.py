@@ -107,7 +107,7 @@ async def test_a_failed_flush_of_the_log_ends_writing(tmp_path: Path, mode: str)
         is_failing = True
         lost, _ = put(store, b"undecided", "Topic0")
         if mode == "SYNC_FLUSH":
-            assert await store.flushed() is Durability.FAILED
+            assert await store.durable() is Durability.FLUSH_FAILED
         await until(lambda: store.unavailable_reason)
         is_failing = False
         with pytest.raises(

@@ -90,7 +90,7 @@ async def test_a_flushed_record_without_entries_stops_the_store(
 ) -> None:
     store = _started(tmp_path, flushDiskType="SYNC_FLUSH")
     fill(store, _MESSAGES)
-    await store.flushed()
+    await store.durable()
     with monkeypatch.context() as patch:
         _fail_once(patch, type(store.queues.get_or_create("Topic0", 0)), "put")
         put(store, b"without an entry", topic="Topic0")
@@ -178,7 +178,7 @@ async def test_producers_wait_for_a_flush_that_is_tried_again(
     store = _started(tmp_path, flushDiskType="SYNC_FLUSH", flushIntervalCommitLog=100_000)
     calls = _fail_once(monkeypatch, type(store.commit_log), "flush", error)
     put(store, b"x")
-    assert await store.flushed() is Durability.FLUSHED
+    assert await store.durable() is Durability.DURABLE
     assert len(calls) > 1
     assert bodies(store) == [b"x"]
     await store.stop()

@@ -103,7 +103,7 @@ async def test_a_completely_delivered_slot_is_finished(
         await asyncio.sleep(3600)
 
     delivery.clock.pass_seconds(0.8)
-    monkeypatch.setattr(delivery.store, "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "answers_when_durable", True)
     monkeypatch.setattr(delivery.store, "flushed", never)
     await _cancelled(delivery, 9)
     monkeypatch.undo()

@@ -478,7 +478,7 @@ async def test_a_message_removed_from_the_log(tmp_path: Path) -> None:
 async def test_with_sync_flush_a_slot_ends_after_its_messages_are_flushed(
     delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery.store, "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "answers_when_durable", True)
     waits = 0
 
     async def flushed() -> None:

@@ -225,7 +225,7 @@ async def test_unflushed_transactions_are_checked_too(broker: TransactionBroker)
 
     assert (len(broker.halves), broker.service.checks.lost) == (1, 0)
     assert question(producer)[0].tran_state_table_offset == 1
-    broker.store.appender.flushed(broker.store.max_phy_offset())
+    broker.store.appender.confirmed(broker.store.max_phy_offset())
     assert broker.bodies(HALF) == [b"body", b"body"]
 
 
@@ -240,7 +240,7 @@ async def test_an_unreadable_unflushed_transaction_is_checked_later(
     await broker.check_after(6)
 
     assert (len(broker.halves), broker.service.checks.lost, producer.received) == (1, 0, [])
-    broker.store.appender.flushed(broker.store.max_phy_offset())
+    broker.store.appender.confirmed(broker.store.max_phy_offset())
     await broker.check_after(6)
     assert len(producer.received) == 1
 

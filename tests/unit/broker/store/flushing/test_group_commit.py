@@ -80,7 +80,7 @@ async def new_parts() -> AsyncIterator[Parts]:
 async def test_appends_of_one_loop_iteration_share_a_flush() -> None:
     async with new_parts() as parts:
         waiting = [parts.append() for _ in range(20)]
-        assert await asyncio.gather(*waiting) == [Durability.FLUSHED] * 20
+        assert await asyncio.gather(*waiting) == [Durability.DURABLE] * 20
         assert (parts.log.flushes, parts.told) == (1, [200])
         assert parts.commits.statistics == CommitStatistics(flushes=1, answered=20)
 
@@ -93,8 +93,8 @@ async def test_appends_during_a_flush_wait_for_the_next() -> None:
         others = [parts.append() for _ in range(5)]
         await loop_passes()
         parts.log.gate.set()
-        assert await first == Durability.FLUSHED
-        assert await asyncio.gather(*others) == [Durability.FLUSHED] * 5
+        assert await first == Durability.DURABLE
+        assert await asyncio.gather(*others) == [Durability.DURABLE] * 5
         assert (parts.log.flushes, parts.told) == (2, [10, 60])
 
 
@@ -120,21 +120,21 @@ async def test_a_flush_waits_for_the_producers_that_were_just_answered(
         await loop_passes()
         assert not any(future.done() for future in group)
         group.append(parts.append())
-        assert await asyncio.gather(*group) == [Durability.FLUSHED] * 3
+        assert await asyncio.gather(*group) == [Durability.DURABLE] * 3
         assert parts.log.flushes == 2
 
 
 async def test_a_flush_waits_for_a_part_of_the_time_that_the_last_one_took() -> None:
     async with new_parts() as parts:
         alone = await _flushed_slowly(parts, 0.02)
-        assert await alone is Durability.FLUSHED
+        assert await alone is Durability.DURABLE
         assert parts.log.flushes == 2
 
 
 async def test_the_wait_is_short_after_a_disk_that_stalled() -> None:
     async with new_parts() as parts:
         alone = await _flushed_slowly(parts, 400.0)
-        assert await asyncio.wait_for(alone, 10) is Durability.FLUSHED
+        assert await asyncio.wait_for(alone, 10) is Durability.DURABLE
 
 
 async def test_a_stop_ends_the_wait_for_more_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,16 +142,16 @@ async def test_a_stop_ends_the_wait_for_more_messages(monkeypatch: pytest.Monkey
     async with new_parts() as parts:
         alone = await _flushed_slowly(parts, 400.0)
         await stop_commits(parts.commits)
-        assert alone.result() is Durability.FLUSHED
+        assert alone.result() is Durability.DURABLE
 
 
 async def test_a_wait_for_a_flushed_offset_ends_at_once() -> None:
     async with new_parts() as parts:
-        assert await parts.append() == Durability.FLUSHED
+        assert await parts.append() == Durability.DURABLE
         waiting = parts.flushed_to(parts.log.end)
         assert not waiting.done()  # the loop goes on with other work first
         await asyncio.sleep(0)
-        assert waiting.result() == Durability.FLUSHED
+        assert waiting.result() == Durability.DURABLE
         assert parts.log.flushes == 1
         assert parts.commits.statistics == CommitStatistics(flushes=1, answered=2)
 
@@ -162,18 +162,18 @@ async def test_a_wait_requests_a_flush() -> None:
         parts.log.end += 10
         waiting = [parts.flushed_to(10) for _ in range(3)]
         async with asyncio.timeout(4):
-            assert await asyncio.gather(*waiting) == [Durability.FLUSHED] * 3
+            assert await asyncio.gather(*waiting) == [Durability.DURABLE] * 3
         assert parts.log.flushes == 1
 
 
 async def test_flushed_offsets_stay_flushed_after_a_failure() -> None:
     async with new_parts() as parts:
-        assert await parts.append() == Durability.FLUSHED
+        assert await parts.append() == Durability.DURABLE
         flushed = parts.log.end
         parts.log.error = OSError(5, "Input/output error")
         known = parts.flushed_to(flushed)
-        assert await parts.append() == Durability.FAILED
-        assert await known == Durability.FLUSHED
+        assert await parts.append() == Durability.FLUSH_FAILED
+        assert await known == Durability.DURABLE
 
 
 async def test_entries_are_made_before_listeners_are_called() -> None:
@@ -194,22 +194,22 @@ async def test_a_wait_times_out() -> None:
         late = parts.append()
         parts.now += 2.5
         parts.commits._time_up()
-        assert await early == Durability.TIMED_OUT
+        assert await early == Durability.FLUSH_TIMED_OUT
         assert not late.done()
         assert parts.commits.waiting == 1
         assert parts.commits.statistics.timed_out == 1
         parts.log.gate.set()
-        assert await late == Durability.FLUSHED
+        assert await late == Durability.DURABLE
         assert parts.commits.waiting == 0
 
 
 async def test_a_failure_is_final_and_reaches_all_listeners() -> None:
     async with new_parts() as parts:
         parts.log.error = OSError(5, "Input/output error")
-        assert await parts.append() == Durability.FAILED
+        assert await parts.append() == Durability.FLUSH_FAILED
         assert parts.health.refusal == "flushing to the disk failed: [Errno 5] Input/output error"
         parts.log.error = None
-        assert await parts.append() == Durability.FAILED
+        assert await parts.append() == Durability.FLUSH_FAILED
         assert (parts.log.flushes, parts.told) == (0, [])
         assert parts.commits.statistics == CommitStatistics(failed=2)
 
@@ -224,7 +224,7 @@ async def test_a_listener_that_fails_is_logged_and_the_others_are_called(
 
         parts.log.end += 10
         parts.commits.when_flushed(10, broken)
-        assert await parts.append() is Durability.FLUSHED
+        assert await parts.append() is Durability.DURABLE
         assert "durability listener failed" in caplog.text
 
 
@@ -238,7 +238,7 @@ async def test_a_stop_flushes_a_last_time() -> None:
         await loop_passes()
         parts.log.gate.set()
         await stopping
-        assert [first.result(), second.result()] == [Durability.FLUSHED, Durability.FLUSHED]
+        assert [first.result(), second.result()] == [Durability.DURABLE, Durability.DURABLE]
         assert "store-group-commit" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -247,4 +247,4 @@ async def test_close_ends_all_waits() -> None:
         parts.log.gate.clear()
         waiting = parts.append()
         parts.commits.close()
-        assert await waiting == Durability.TIMED_OUT
+        assert await waiting == Durability.FLUSH_TIMED_OUT

@@ -1,4 +1,4 @@
-"""Responses that wait until the log is flushed (SYNC_FLUSH)."""
+"""Responses that wait until a message is durable: on disk (SYNC_FLUSH), and on replicas (SYNC_MASTER)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
 
 
-def answer_when_flushed(
+def answer_when_durable(
     store: MessageStore, answer_of: Callable[[Durability], Answer]
 ) -> asyncio.Future[Answer]:
-    """Return the future answer to a request whose message is being flushed; only with synchronous flushing.
+    """Return the future answer to a request whose message is being flushed or replicated.
 
-    `answer_of` makes the answer from the durability of the message. An error that it raises becomes the
-    answer.
+    Only with `answers_when_durable`. `answer_of` makes the answer from the durability of the message. An
+    error that it raises becomes the answer.
     """
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -35,41 +35,45 @@ def answer_when_flushed(
         except Exception as error:
             future.set_exception(error)
 
-    store.when_flushed(complete)
+    store.when_durable(complete)
     return future
 
 
-def respond_when_flushed(store: MessageStore, response: RemotingCommand) -> Result:
-    """Return the response, at once or when the log is flushed.
+def respond_when_durable(store: MessageStore, response: RemotingCommand) -> Result:
+    """Return the response, at once or when the message is durable.
 
-    A flush that takes too long is no error, as in Apache's broker. A failed flush is one.
+    A flush or a replica that takes too long is no error, as in Apache's broker. A failed flush is one.
     """
-    if not store.flushes_each_message:
+    if not store.answers_when_durable:
         return response
 
     def answer_of(durability: Durability) -> Answer:
-        if durability is Durability.FAILED:
+        if durability is Durability.FLUSH_FAILED:
             raise CommandError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"it may be lost: {store.unavailable_reason}"
             )
         return response
 
-    return answer_when_flushed(store, answer_of)
+    return answer_when_durable(store, answer_of)
 
 
-def respond_if_flushed(
+def respond_if_durable(
     store: MessageStore,
     response: RemotingCommand,
     not_on_disk: str,
     code: int = ResponseCode.SERVICE_NOT_AVAILABLE,
 ) -> Result:
-    """Return the response, at once or when the log is flushed. A late or failed flush becomes an error."""
-    if not store.flushes_each_message:
+    """Return the response, at once or when the message is durable.
+
+    A flush that failed, and a flush or a replica that takes too long, become an error. A SYNC_MASTER without
+    replicas goes on alone: that is none.
+    """
+    if not store.answers_when_durable:
         return response
 
     def answer_of(durability: Durability) -> Answer:
-        if durability is Durability.FLUSHED:
+        if durability is Durability.DURABLE or durability is Durability.NO_REPLICA:
             return response
         raise CommandError(code, not_on_disk)
 
-    return answer_when_flushed(store, answer_of)
+    return answer_when_durable(store, answer_of)

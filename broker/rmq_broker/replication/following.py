@@ -1,0 +1,186 @@
+"""The replica's end: it follows its master's log, and truncates its own where the two differ.
+
+Source: Apache RocketMQ 5.3.3, DefaultHAClient.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.backoff import Backoff
+from rmq_remoting.daemon.file_errors import advice_for
+from rmq_remoting.daemon.tasks import DaemonRestart
+
+from ..registration.master_address import MasterAddress
+from ..store.api import Durability, StoreUnavailable
+from .comparison import Unrelated, common_end
+from .master import MasterConnection, MasterUnavailable, connected, log_extent
+from .protocol import ReplicationProtocolError
+
+if TYPE_CHECKING:
+    from rmq_remoting.client import RemotingClient
+
+    from ..settings.replication import HaSettings
+    from ..store.api import MessageStore
+
+log = logging.getLogger("rmq.broker.replication")
+
+_FIRST_PAUSE_SECONDS: Final = 0.2
+_LONGEST_PAUSE_SECONDS: Final = 5.0
+# How often a replica without a master looks for one.
+_LOOK_SECONDS: Final = 0.2
+
+
+@dataclass(slots=True)
+class FollowerStatus:
+    """The state of following, for status requests and metrics; times in ms since the epoch, 0: never."""
+
+    master: MasterAddress | None = None
+    is_connected: bool = False
+    master_end: int = 0  # the end of the master's log, as far as it is known
+    last_read_ms: int = 0
+    last_write_ms: int = 0
+    received_bytes: int = 0
+    bytes_per_second: int = 0
+    master_flushed: int = 0  # the end of what the master has flushed, as code 908 sets it
+    problem: str = ""  # why the replica does not follow; empty while it does
+
+
+class Follower:
+    """Follows the master until cancelled; belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        settings: HaSettings,
+        store: MessageStore,
+        client: RemotingClient,
+        master: Callable[[], MasterAddress | None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`master` returns the present master, None if none is known; `client` sends it requests."""
+        self._settings = settings
+        self._store = store
+        self._client = client
+        self._master = master
+        self._now_ms = now_ms
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="replication-compare")
+        self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self.status = FollowerStatus()
+
+    async def run(self) -> None:
+        """Follow the master. Raises DaemonRestart once a truncation of the log is requested."""
+        failures = 0
+        while True:
+            master = self.status.master = self._master()
+            if master is None:
+                self._failed("no master is known: no name server has told one, and haMasterAddress is empty")
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            began = time.monotonic()
+            try:
+                await self._follow(master)
+                failures = 0
+            except (MasterUnavailable, Unrelated, ReplicationProtocolError) as error:
+                self._failed(str(error))
+            except StoreUnavailable as error:
+                self._failed(f"the store takes nothing: {error}")
+            except OSError as error:
+                self._failed(f"{error}{advice_for(error)}")
+            except ValueError as error:
+                self._failed(f"the master's bytes are refused: {error}")
+            finally:
+                self.status.is_connected = False
+            failures = 1 if time.monotonic() - began > _LONGEST_PAUSE_SECONDS else failures + 1
+            await asyncio.sleep(self._backoff.pause(failures))
+
+    def close(self) -> None:
+        """End the threads; after `run` has ended."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    # --- inside ---
+
+    def _failed(self, problem: str) -> None:
+        if problem != self.status.problem:
+            log.warning("not following a master cause=%s; retried", problem)
+        self.status.problem = problem
+
+    async def _follow(self, master: MasterAddress) -> None:
+        """Follow one master until the connection ends or another one is the master."""
+        store, loop = self._store, asyncio.get_running_loop()
+        silence_seconds = self._settings.ha_housekeeping_interval_ms / 1000
+        end = store.max_phy_offset()
+        if end:
+            await self._compare(master, silence_seconds)
+        # The master counts what is reported as safe here, and a crash would leave less than that.
+        await loop.run_in_executor(self._executor, store.flush_log)
+        async with connected(master.ha, silence_seconds) as connection:
+            connection.report(end)
+            log.info("following the master address=%s from=%d", master.ha, end)
+            self.status.problem, self.status.is_connected = "", True
+            reporting = loop.create_task(self._report_regularly(connection))
+            try:
+                while self._master() == master:
+                    await self._receive(connection)
+            finally:
+                reporting.cancel()
+
+    async def _compare(self, master: MasterAddress, silence_seconds: float) -> None:
+        """Make sure that the master has this log. Raises DaemonRestart if its end has to be cut off."""
+        store = self._store
+        end = store.max_phy_offset()
+        extent = await log_extent(self._client, master)
+        self.status.master_end = extent.end
+        common = await common_end(store, master, extent, self._executor, silence_seconds)
+        if common == end:
+            return
+        log.error(
+            "this log differs from the master's from offset %d on; its last %d bytes are cut off and kept in "
+            "the folder `diverged` of the store: the master does not have their messages master=%s",
+            common,
+            end - common,
+            master.ha,
+        )
+        await asyncio.get_running_loop().run_in_executor(self._executor, store.request_truncation, common)
+        raise DaemonRestart(f"the log is truncated to {common}, where it differs from the master's")
+
+    async def _receive(self, connection: MasterConnection) -> None:
+        store, status = self._store, self.status
+        transfers = await connection.receive()
+        status.last_read_ms = self._now_ms()
+        status.received_bytes = connection.received_bytes
+        for offset, data in transfers:
+            status.master_end = max(status.master_end, offset + len(data))
+            if not data:
+                continue
+            store.append_data(offset, data)
+            self._report(connection)
+            await asyncio.sleep(0)  # consumers are served between two transfers
+
+    def _report(self, connection: MasterConnection) -> None:
+        """Tell the master how far this log is, once that much of it is as durable as the settings ask."""
+        store = self._store
+        if not store.flushes_synchronously:
+            self._send_report(connection, store.max_phy_offset())
+            return
+        store.when_flushed(partial(self._flushed, connection, store.max_phy_offset()))
+
+    def _flushed(self, connection: MasterConnection, offset: int, durability: Durability) -> None:
+        if durability is Durability.DURABLE:
+            self._send_report(connection, offset)
+
+    def _send_report(self, connection: MasterConnection, offset: int) -> None:
+        connection.report(offset)
+        self.status.last_write_ms = self._now_ms()
+
+    async def _report_regularly(self, connection: MasterConnection) -> None:
+        """Report while nothing is received, so that the master does not close the connection."""
+        while True:
+            await asyncio.sleep(self._settings.ha_send_heartbeat_interval_ms / 1000)
+            self._report(connection)

@@ -1,0 +1,116 @@
+"""The master as its replica sees it: addresses, the extent of its log, and a connection to its log."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.kv import KVTable
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import BodyError, RequestError
+
+from ..registration.master_address import MasterAddress
+from .protocol import Transfer, TransferReader, report
+
+if TYPE_CHECKING:
+    from rmq_remoting.client import RemotingClient
+
+_CONNECT_SECONDS: Final = 3.0
+_REQUEST_SECONDS: Final = 3.0
+_READ_BYTES: Final = 1 << 20
+
+
+class MasterUnavailable(Exception):
+    """The master cannot be reached, or ended the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogExtent:
+    """The log offsets at which a broker's log begins and ends."""
+
+    begin: int
+    end: int
+
+
+async def log_extent(client: RemotingClient, master: MasterAddress) -> LogExtent:
+    """Ask a master for the extent of its log. Raises MasterUnavailable.
+
+    Source: Apache RocketMQ 5.3.3, request 28 GET_BROKER_RUNTIME_INFO.
+    """
+    if not master.clients:
+        raise MasterUnavailable(
+            "the address of the master's port of requests is not known: set namesrvAddr on this replica"
+        )
+    request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    try:
+        response = await client.request(master.clients, request, _REQUEST_SECONDS)
+        if response.code != ResponseCode.SUCCESS:
+            raise MasterUnavailable(
+                f"the master {master.clients} refused to tell the extent of its log: {response.remark}"
+            )
+        table = KVTable.decode(response.body).table
+        return LogExtent(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
+    except RequestError as error:
+        raise MasterUnavailable(f"the master {master.clients} did not answer: {error}") from error
+    except (BodyError, KeyError, ValueError) as error:
+        raise MasterUnavailable(f"the master {master.clients} sent no extent of its log: {error}") from error
+
+
+class MasterConnection:
+    """A connection to a master's port of replication."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silence_seconds: float
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._silence_seconds = silence_seconds
+        self._transfers = TransferReader()
+        self.received_bytes = 0
+
+    def report(self, offset: int) -> None:
+        """Tell the master a log offset. The first one is where it begins to send."""
+        self._writer.write(report(offset))
+
+    async def receive(self) -> list[Transfer]:
+        """Return the next transfers. Raises MasterUnavailable, ReplicationProtocolError."""
+        while True:
+            try:
+                async with asyncio.timeout(self._silence_seconds):
+                    data = await self._reader.read(_READ_BYTES)
+            except TimeoutError:
+                raise MasterUnavailable(
+                    f"the master was silent for {self._silence_seconds:.0f} s (haHousekeepingInterval)"
+                ) from None
+            except OSError as error:
+                raise MasterUnavailable(f"the connection failed: {error}") from error
+            if not data:
+                raise MasterUnavailable("the master ended the connection; its log tells why")
+            self.received_bytes += len(data)
+            if transfers := self._transfers.feed(data):
+                return transfers
+
+
+@asynccontextmanager
+async def connected(address: str, silence_seconds: float) -> AsyncIterator[MasterConnection]:
+    """Connect to a master's port of replication. Raises MasterUnavailable."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=_READ_BYTES)
+    except TimeoutError:
+        raise MasterUnavailable(f"no connection to {address} within {_CONNECT_SECONDS:.0f} s") from None
+    except (OSError, ValueError) as error:
+        raise MasterUnavailable(f"no connection to {address}: {error}") from error
+    connection = writer.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        yield MasterConnection(reader, writer, silence_seconds)
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,1 @@
+"""Replicas of this store's log, as its master sees them; the network part is `rmq_broker.replication`."""

@@ -1,0 +1,267 @@
+"""The replicas that follow this log, how far each has acknowledged it, and the sends that wait for them.
+
+Source: Apache RocketMQ 5.3.3, DefaultHAService, GroupTransferService, CommitLog.handleHA. Apache's broker
+looks at each send's wait in a thread of its own, one after another. Here one acknowledgement completes all
+waits that it covers, and it also decides what consumers see: `confirmed_offset`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..durability import Durability, DurabilityListener
+
+if TYPE_CHECKING:
+    from ..settings import ReplicationSettings
+    from ..write_health import WriteHealth
+
+log = logging.getLogger("rmq.store.replicas")
+
+_REPLICAS: Final = "replicas"  # a cause of refusing messages
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaPosition:
+    """One connected replica.
+
+    name          its address, for logs and metrics
+    acknowledged  log offset up to which the replica has the log, as it says
+    """
+
+    name: str
+    acknowledged: int
+
+
+@dataclass(slots=True)
+class ReplicaStatistics:
+    """Plain counters for metrics; they belong to the event loop's thread."""
+
+    acknowledged: int = 0  # waits that ended with DURABLE
+    timed_out: int = 0
+    without_replica: int = 0
+
+
+class ReplicaSet:
+    """Positions of the connected replicas; belongs to the event loop's thread.
+
+    A message is replicated once `required` brokers have it, this one included. While fewer than that are
+    connected and in sync, this broker goes on alone: sends are answered NO_REPLICA, and consumers see
+    messages at once. A replica is in sync while it lacks less than `haMaxGapNotInSync` bytes.
+    """
+
+    def __init__(
+        self,
+        settings: ReplicationSettings,
+        log_end: Callable[[], int],
+        health: WriteHealth,
+        on_confirmed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`log_end` returns the end of the log. `on_confirmed` is called after `confirmed_offset` rose.
+
+        `health` refuses messages while fewer than `minInSyncReplicas` brokers are in sync.
+        """
+        self._health = health
+        self._settings = settings
+        self._log_end = log_end
+        self._on_confirmed = on_confirmed
+        self._clock = clock
+        self._positions: tuple[ReplicaPosition, ...] = ()
+        self._growth_listeners: tuple[Callable[[], None], ...] = ()
+        # Log offset, end of the wait and listener; ordered by offset, which is also the order of time.
+        self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_scheduled = False
+        self._is_running = False
+        self._is_short = False
+        self._replicated = 0  # the highest offset so far that enough replicas had
+        self.statistics = ReplicaStatistics()
+
+    # --- life ---
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether sends wait for replicas: the broker is SYNC_MASTER, and started."""
+        return self._is_running
+
+    def start(self) -> None:
+        """Let sends wait, if the broker is SYNC_MASTER; in a running event loop."""
+        self._is_running = self._settings.is_sync_master
+        self._changed()
+
+    def stop(self) -> None:
+        """Let no send wait any more. Those that wait get REPLICA_TIMED_OUT, consumers may see everything."""
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._complete(len(self._waiting), Durability.REPLICA_TIMED_OUT)
+
+    # --- replicas ---
+
+    @property
+    def positions(self) -> tuple[ReplicaPosition, ...]:
+        """The connected replicas."""
+        return self._positions
+
+    def join(self, name: str, offset: int) -> ReplicaPosition:
+        """Add a replica that has the log up to `offset`."""
+        position = ReplicaPosition(name, offset)
+        self._positions += (position,)
+        self._changed()
+        return position
+
+    def leave(self, position: ReplicaPosition) -> None:
+        """Remove a replica whose connection ended."""
+        self._positions = tuple(each for each in self._positions if each is not position)
+        self._changed()
+
+    def acknowledge(self, position: ReplicaPosition, offset: int) -> None:
+        """Note how far a replica has the log."""
+        position.acknowledged = offset
+        self._changed()
+
+    def in_sync(self) -> list[ReplicaPosition]:
+        """Return the replicas that are in sync, the furthest first."""
+        least = self._log_end() - self._settings.ha_max_gap_not_in_sync_bytes
+        found = [position for position in self._positions if position.acknowledged > least]
+        found.sort(key=lambda position: position.acknowledged, reverse=True)
+        return found
+
+    def required(self, in_sync_brokers: int) -> int:
+        """Return how many brokers have to have a message, this one included."""
+        settings = self._settings
+        needed = settings.required_replicas
+        if settings.enable_auto_in_sync_replicas:
+            needed = max(min(needed, in_sync_brokers), settings.min_in_sync_replicas)
+        return needed
+
+    # --- growth of the log ---
+
+    def add_growth_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after the log has grown, once for all appends of an iteration of the loop."""
+        self._growth_listeners += (listener,)
+
+    def appended(self) -> bool:
+        """Note that the log has grown; return whether messages wait for replicas.
+
+        The appender calls this for each message, so it does the least.
+        """
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._grown)
+        return self._is_running
+
+    def _grown(self) -> None:
+        self._is_scheduled = False
+        for listener in self._growth_listeners:
+            listener()
+        if self._is_running:
+            self._changed()
+
+    # --- waits ---
+
+    @property
+    def confirmed_offset(self) -> int:
+        """The log offset up to which consumers may see messages, as far as replicas decide it."""
+        return self._replicated if self._is_running else self._log_end()
+
+    @property
+    def waiting(self) -> int:
+        """Number of listeners that wait for replicas now."""
+        return len(self._waiting)
+
+    def when_replicated(self, offset: int, listener: DurabilityListener) -> None:
+        """Call `listener` once enough replicas have the log up to `offset`, the end of the newest record.
+
+        The call is made in a later iteration of the event loop.
+        """
+        settings = self._settings
+        self._waiting.append((offset, self._clock() + settings.slave_timeout_ms / 1000, listener))
+        if self._timer is None:
+            self._set_timer()
+        self.appended()
+
+    def _changed(self) -> None:
+        """Complete waits, and let consumers see what enough replicas have."""
+        if not self._is_running:
+            return
+        in_sync = self.in_sync()
+        self._check_minimum(1 + len(in_sync))
+        needed = self.required(1 + len(in_sync))
+        is_alone = len(in_sync) < needed - 1
+        goes_alone = is_alone or needed <= 1
+        replicated = self._log_end() if goes_alone else in_sync[needed - 2].acknowledged
+        has_risen = replicated > self._replicated
+        if has_risen:
+            self._replicated = replicated
+            self._on_confirmed()
+        count = 0
+        for entry in self._waiting:
+            if entry[0] > self._replicated:
+                break
+            count += 1
+        self._complete(count, Durability.NO_REPLICA if is_alone else Durability.DURABLE)
+
+    def _check_minimum(self, in_sync_brokers: int) -> None:
+        least = self._settings.min_in_sync_replicas
+        is_short = in_sync_brokers < least
+        if is_short == self._is_short:
+            return
+        self._is_short = is_short
+        if is_short:
+            reason = f"in-sync replicas not enough: {in_sync_brokers} of minInSyncReplicas={least} brokers"
+            self._health.refuse(_REPLICAS, reason)
+            log.error("messages are refused: %s", reason)
+        else:
+            self._health.allow(_REPLICAS)
+            log.info("enough replicas are in sync brokers=%d; messages are accepted", in_sync_brokers)
+
+    def _complete(self, count: int, durability: Durability) -> None:
+        """Call the first `count` listeners."""
+        statistics = self.statistics
+        match durability:
+            case Durability.DURABLE:
+                statistics.acknowledged += count
+            case Durability.NO_REPLICA:
+                statistics.without_replica += count
+            case _:
+                statistics.timed_out += count
+        for _ in range(count):
+            listener = self._waiting.popleft()[2]
+            try:
+                listener(durability)
+            except Exception:  # the other listeners are still to be called
+                log.exception(
+                    "durability listener failed listener=%r durability=%s", listener, durability.name
+                )
+
+    def _set_timer(self) -> None:
+        """Set the timer for the wait that ends first."""
+        self._timer = None
+        if self._waiting and self._is_running:
+            in_seconds = max(0.0, self._waiting[0][1] - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(in_seconds, self._time_up)
+
+    def _time_up(self) -> None:
+        now = self._clock()
+        count = 0
+        for entry in self._waiting:
+            if entry[1] > now:
+                break
+            count += 1
+        if count:
+            log.warning(
+                "replication timed out sends=%d timeout_ms=%d replicas=%d; answered FLUSH_SLAVE_TIMEOUT",
+                count,
+                self._settings.slave_timeout_ms,
+                len(self._positions),
+            )
+        self._complete(count, Durability.REPLICA_TIMED_OUT)
+        self._set_timer()

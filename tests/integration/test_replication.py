@@ -1,0 +1,250 @@
+"""A master and its replicas: the log is the same, sends wait for replicas, and logs that differ are found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.replication.protocol import report
+from rmq_remoting.bodies.ha import HARuntimeInfo
+from rmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent, succeeded
+from tests.support.brokers import RunningBroker, broker_configuration, running_broker
+from tests.support.namesrv import running_namesrv
+from tests.support.ports import LOOPBACK
+from tests.support.raw_client import RawClient
+from tests.support.waiting import until
+
+_BODY = b"x" * 1000
+
+
+@pytest.fixture
+async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a name server."""
+    async with running_namesrv(tmp_path / "namesrv") as server:
+        yield server.address
+
+
+def _replica(folder: Path, namesrv: str, **keys: object) -> RunningBroker:
+    """A replica, not started."""
+    keys = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": namesrv, "readyWaitMillis": 3000, **keys}
+    return RunningBroker(broker_configuration(folder, **keys))
+
+
+@asynccontextmanager
+async def _running(broker: RunningBroker) -> AsyncIterator[RunningBroker]:
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def _log(broker: RunningBroker) -> bytes:
+    """The whole commit log."""
+    store = broker.store
+    begin, end = store.min_phy_offset(), store.max_phy_offset()
+    parts = []
+    while begin < end:
+        part = store.commit_log.get_data(begin, end - begin)
+        assert part
+        parts.append(part)
+        begin += len(part)
+    return b"".join(parts)
+
+
+async def _same_log(master: RunningBroker, replica: RunningBroker) -> None:
+    """Wait until the replica has the master's log; both must be equal byte for byte."""
+    await until(lambda: replica.store.max_phy_offset() == master.store.max_phy_offset(), 20)
+    assert _log(replica) == _log(master)
+
+
+async def _fill(client: RawClient, count: int, mark: bytes = b"") -> None:
+    for number in range(count):
+        sent(await client.ask(send("T", mark + b"%d" % number + _BODY)))
+
+
+async def _ha_status(broker: RunningBroker) -> HARuntimeInfo:
+    async with broker.client() as client:
+        answer = succeeded(await client.ask(request(RequestCode.GET_BROKER_HA_STATUS)))
+    return HARuntimeInfo.decode(answer.body)
+
+
+async def _fake_replica(master: RunningBroker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A replica that reads, and acknowledges what the test tells it to."""
+    identity = master.broker.registrar.announcements.identity
+    reader, writer = await asyncio.open_connection(LOOPBACK, int(identity.ha_address.rpartition(":")[2]))
+    writer.write(report(0))
+    await until(lambda: master.store.replicas.positions)
+    return reader, writer
+
+
+# --- the log ---
+
+
+async def test_a_replica_has_what_was_stored_before_and_after_it_came(tmp_path: Path, namesrv: str) -> None:
+    async with (
+        running_broker(tmp_path / "m", namesrvAddr=namesrv) as master,
+        master.client() as client,
+    ):
+        succeeded(await client.ask(create_topic("T", 1)))
+        await _fill(client, 200)
+        async with _running(_replica(tmp_path / "r", namesrv)) as replica:
+            await _same_log(master, replica)
+            await _fill(client, 200)
+            await _same_log(master, replica)
+            assert replica.store.max_offset("T", 0) == 400
+            status = await _ha_status(master)
+            assert (status.master, status.in_sync_slave_nums) == (True, 1)
+            assert status.ha_connection_info[0].in_sync
+            own = (await _ha_status(replica)).ha_client_runtime_info
+            assert (own.is_activated, own.max_offset) == (True, master.store.max_phy_offset())
+
+
+async def test_a_replica_goes_on_where_it_stopped(tmp_path: Path, namesrv: str) -> None:
+    async with (
+        running_broker(tmp_path / "m", namesrvAddr=namesrv, mappedFileSizeCommitLog=64 * 1024) as master,
+        master.client() as client,
+    ):
+        succeeded(await client.ask(create_topic("T", 1)))
+        for round_number in range(3):
+            await _fill(client, 150)
+            keys = {"mappedFileSizeCommitLog": 64 * 1024}
+            async with _running(_replica(tmp_path / "r", namesrv, **keys)) as replica:
+                await _same_log(master, replica)
+                assert replica.store.max_offset("T", 0) == 150 * (round_number + 1)
+
+
+async def test_a_replica_refuses_sends(tmp_path: Path, namesrv: str) -> None:
+    async with (
+        running_broker(tmp_path / "m", namesrvAddr=namesrv),
+        _running(_replica(tmp_path / "r", namesrv)) as replica,
+        replica.client() as client,
+    ):
+        answer = await client.ask(send("TBW102", b"body"))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "replica" in (answer.remark or "")
+
+
+# --- waiting for replicas ---
+
+
+async def test_without_a_replica_a_sync_master_stores_and_says_so(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, brokerRole="SYNC_MASTER") as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        answer = await client.ask(send("T"))
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert len(pulled(await client.ask(pull("T")))) == 1
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_send_is_answered_and_seen_once_a_replica_has_it(tmp_path: Path, flush: str) -> None:
+    keys = {"brokerRole": "SYNC_MASTER", "flushDiskType": flush, "slaveTimeout": 60_000}
+    async with running_broker(tmp_path, **keys) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        reader, writer = await _fake_replica(master)
+        sending = asyncio.ensure_future(client.ask(send("T")))
+        await reader.readexactly(12 + 1)  # the replica is sent the message before it is acknowledged
+        assert master.store.max_offset("T", 0) == 0
+        assert not sending.done()
+        writer.write(report(master.store.max_phy_offset()))
+        sent(await sending)
+        assert master.store.max_offset("T", 0) == 1
+        writer.close()
+
+
+async def test_a_replica_that_does_not_acknowledge_in_time(tmp_path: Path) -> None:
+    keys = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 50}
+    async with running_broker(tmp_path, **keys) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        _, writer = await _fake_replica(master)
+        assert (await client.ask(send("T"))).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        assert master.store.max_offset("T", 0) == 0  # a failover would take the message back
+        writer.close()
+        await until(lambda: master.store.max_offset("T", 0) == 1)  # this broker goes on alone
+
+
+async def test_messages_are_refused_below_the_minimum_of_replicas(tmp_path: Path, namesrv: str) -> None:
+    keys = {"brokerRole": "SYNC_MASTER", "minInSyncReplicas": 2, "namesrvAddr": namesrv}
+    async with running_broker(tmp_path / "m", **keys) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        answer = await client.ask(send("T"))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "minInSyncReplicas=2" in (answer.remark or "")
+        async with _running(_replica(tmp_path / "r", namesrv)):
+            await until(master.store.replicas.in_sync, 20)
+            sent(await client.ask(send("T")))
+
+
+# --- logs that differ ---
+
+
+async def _stopped_copy(tmp_path: Path, namesrv: str, count: int) -> None:
+    """A master in `m` and a replica in `r` with the same messages, both stopped."""
+    async with running_broker(tmp_path / "m", namesrvAddr=namesrv) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        await _fill(client, count)
+        async with _running(_replica(tmp_path / "r", namesrv)) as replica:
+            await _same_log(master, replica)
+
+
+@pytest.mark.parametrize("lost", [3, 200], ids=["within the first window", "far back"])
+async def test_messages_that_the_master_lacks_are_cut_off_and_kept(
+    tmp_path: Path, namesrv: str, lost: int
+) -> None:
+    await _stopped_copy(tmp_path, namesrv, 20)
+    async with running_broker(tmp_path / "r") as former_master, former_master.client() as client:
+        common = former_master.store.max_phy_offset()
+        await _fill(client, lost, b"only here ")
+        end = former_master.store.max_phy_offset()
+    async with running_broker(tmp_path / "m", namesrvAddr=namesrv) as master, master.client() as client:
+        await _fill(client, 10, b"only there ")
+        replica = _replica(tmp_path / "r", namesrv)
+        await replica.start()
+        await until(lambda: replica.deaths, 20)
+        assert "DaemonRestart" in replica.deaths.pop()
+        await replica.stop()
+        async with _running(_replica(tmp_path / "r", namesrv)) as replica:
+            await _same_log(master, replica)
+            assert replica.store.max_offset("T", 0) == 30
+    (kept,) = (tmp_path / "r" / "store" / "diverged").iterdir()
+    assert int(kept.stem) == common
+    assert kept.stat().st_size == end - common
+    assert b"only here 0x" in kept.read_bytes()
+
+
+async def test_a_log_of_another_broker_is_left_alone(tmp_path: Path, namesrv: str) -> None:
+    async with running_broker(tmp_path / "r") as other, other.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        await _fill(client, 30)
+        before = _log(other)
+    async with running_broker(tmp_path / "m", namesrvAddr=namesrv) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        await _fill(client, 20)
+        async with _running(_replica(tmp_path / "r", namesrv)) as replica:
+            follower = replica.broker.replication.follower
+            assert follower is not None
+            await until(lambda: "no record in common" in follower.status.problem, 20)
+            assert _log(replica) == before
+
+
+# --- who may connect ---
+
+
+async def test_with_users_only_named_addresses_may_replicate(tmp_path: Path) -> None:
+    keys = {
+        "authenticationEnabled": "true",
+        "initAuthenticationUser": '{"username":"admin","password":"secret"}',
+    }
+    async with running_broker(tmp_path, **keys) as master:
+        port = int(master.broker.registrar.announcements.identity.ha_address.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        writer.write(report(0))
+        with suppress(ConnectionResetError):
+            assert await reader.read(1) == b""
+        writer.close()
+        assert not master.store.replicas.positions
