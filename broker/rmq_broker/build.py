@@ -124,9 +124,7 @@ def build_processing(
     registrar = Registrar(
         identity, settings, settings, services.topics.table, signer=signer, tls=client_tls(settings)
     )
-    replication = ReplicationService(
-        settings, services.storage.store, registrar.client, registrar.announced_master, clocks.now_ms
-    )
+    replication = ReplicationService(settings, services.storage.store, registrar, clocks.now_ms)
     runtime_info = build_runtime_info(settings, services, tiers)
     processors = build_processors(
         configuration, services, address, registrar, replication, runtime_info, clocks

@@ -180,6 +180,33 @@ async def test_messages_are_refused_below_the_minimum_of_replicas(tmp_path: Path
             sent(await client.ask(send("T")))
 
 
+# --- reading from replicas ---
+
+
+async def test_a_replica_serves_consumers_while_the_master_is_gone(tmp_path: Path, namesrv: str) -> None:
+    async with _running(_replica(tmp_path / "r", namesrv)) as replica, replica.client() as consumer:
+        async with (
+            running_broker(tmp_path / "m", namesrvAddr=namesrv) as master,
+            master.client() as client,
+        ):
+            succeeded(await client.ask(create_topic("T", 1)))
+            await _fill(client, 3)
+            await _same_log(master, replica)
+            succeeded(await consumer.ask(create_topic("T", 1)))
+            assert len(pulled(await consumer.ask(pull("T")))) == 3
+            at_tail = await consumer.ask(pull("T", offset=3, suspend_ms=20_000))
+            assert at_tail.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert at_tail.ext_fields["suggestWhichBrokerId"] == "0"
+            # The replica may lag: a consumer that is ahead of it keeps its offset.
+            ahead = await consumer.ask(pull("T", offset=7))
+            assert ahead.ext_fields["nextBeginOffset"] == "7"
+        await until(lambda: not replica.broker.replication.has_master, 10)
+        assert len(pulled(await consumer.ask(pull("T", offset=1)))) == 2
+        assert (await consumer.ask(pull("T", offset=3))).code == ResponseCode.PULL_NOT_FOUND
+        ahead = await consumer.ask(pull("T", offset=7))
+        assert ahead.ext_fields["nextBeginOffset"] == "7"
+
+
 # --- logs that differ ---
 
 

@@ -17,6 +17,7 @@ from ..pulling.answering import PullAnswering
 from ..pulling.cold_pulls import ColdPulls
 from ..pulling.holding import PullHolding
 from ..pulling.reading import PullReading
+from ..pulling.replica_reads import ReplicaReads
 from ..sending.redirection import Redirection
 from ..sending.target_check import TargetChecker
 from .admin.build import AdminProcessors, build_admin_processors
@@ -112,7 +113,7 @@ def build_processors(
     )
     processors = Processors(
         sends=_send_processors(settings, services, address, registrar, now_ms),
-        pull=_pull_processor(settings, services),
+        pull=_pull_processor(settings, services, replication),
         pops=build_pop_processors(settings, services, routes, now_ms),
         clients=_client_processors(settings, services, clocks.steady_ms),
         admin=build_admin_processors(
@@ -165,7 +166,9 @@ def _send_processors(
     )
 
 
-def _pull_processor(settings: BrokerSettings, services: Services) -> PullProcessor:
+def _pull_processor(
+    settings: BrokerSettings, services: Services, replication: ReplicationService
+) -> PullProcessor:
     store, offsets, pulls = services.storage.store, services.offsets, services.pulls
     admission = PullAdmission(
         settings,
@@ -177,10 +180,13 @@ def _pull_processor(settings: BrokerSettings, services: Services) -> PullProcess
         store,
     )
     reading = PullReading(store, offsets.table, offsets.broadcast)
-    answering = PullAnswering(offsets.table, services.statistics)
+    replicas = ReplicaReads(
+        settings.is_replica, lambda: replication.has_master, lambda: bool(store.replicas.positions)
+    )
+    answering = PullAnswering(offsets.table, services.statistics, replicas)
     cold = ColdPulls(store, pulls.cold_reads)
     holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering, cold)
-    return PullProcessor(admission, reading, holding, answering, cold)
+    return PullProcessor(admission, reading, holding, answering, cold, replicas)
 
 
 def _client_processors(settings: BrokerSettings, services: Services, steady_ms: ClockMs) -> ClientProcessors:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..pulling.cold_pulls import ColdPulls
     from ..pulling.holding import PullHolding
     from ..pulling.reading import PullReading
+    from ..pulling.replica_reads import ReplicaReads
     from ..pulling.request import Pull
 
 
@@ -33,12 +34,14 @@ class PullProcessor:
         holding: PullHolding,
         answering: PullAnswering,
         cold: ColdPulls,
+        replicas: ReplicaReads,
     ) -> None:
         self._admission = admission
         self._reading = reading
         self._holding = holding
         self._answering = answering
         self._cold = cold
+        self._replicas = replicas
         self.caches = admission.caches
 
     def settings_changed(self, change: Change) -> None:
@@ -63,9 +66,12 @@ class PullProcessor:
             self._reading.note_broadcast_member(pull, outcome)
         if isinstance(outcome, Found):
             return self._answering.found(pull, outcome)
+        redirected = self._replicas.redirected(pull, outcome)
+        if redirected is not None:
+            return redirected
         if isinstance(outcome, NotFound) and pull.plan.may_be_held:
             return self._holding.hold(pull)
-        return self._answering.without_messages(pull, outcome)
+        return self._answering.without_messages(pull, self._replicas.corrected(pull, outcome))
 
     def _answer_cold(self, pull: Pull, outcome: Outcome) -> Result:
         """Answer after reading in a thread; changes of topic, group and subscription meanwhile count."""

@@ -128,6 +128,7 @@ class PullAdmission:
         self, header: PullMessageRequestHeader, connection: Connection, command: RemotingCommand
     ) -> PullPlan:
         group, topic = self._check(header, connection, command)
+        flags = (topic.topic_sys_flag, group.group_sys_flag)
         return PullPlan(
             versions=self._versions(),
             request_code=command.code,
@@ -135,10 +136,15 @@ class PullAdmission:
             queue=self._store.queues.get(header.topic, header.queue_id),
             offsets_key=key_of(header.consumer_group, header.topic),
             wanted=self._wanted(header, group),
-            answers=PullAnswers(_MASTER_ID, topic.topic_sys_flag, group.group_sys_flag),
+            answers=PullAnswers(_MASTER_ID, *flags),
             broadcast_member=self._broadcast.client_id(connection, header),
             commits=bool(header.sys_flag & PullSysFlag.COMMIT_OFFSET),
             may_be_held=bool(header.sys_flag & PullSysFlag.SUSPEND),
+            answers_of_old=(
+                PullAnswers(group.which_broker_when_consume_slowly, *flags)
+                if self._settings.slave_read_enable
+                else None
+            ),
         )
 
     # --- checks; each raises CommandError ---

@@ -12,13 +12,17 @@ if TYPE_CHECKING:
 
     from ..offsets.table import ConsumerOffsetTable
     from ..statistics.broker_statistics import BrokerStatistics, GroupStatistics
+    from .replica_reads import ReplicaReads
     from .request import Pull, PullPlan
 
 
 class PullAnswering:
     """Writes responses to pulls. Each notes how far the group has pulled the queue."""
 
-    def __init__(self, offsets: ConsumerOffsetTable, statistics: BrokerStatistics) -> None:
+    def __init__(
+        self, offsets: ConsumerOffsetTable, statistics: BrokerStatistics, replicas: ReplicaReads
+    ) -> None:
+        self._replicas = replicas
         self._offsets = offsets
         self._statistics = statistics
 
@@ -34,7 +38,10 @@ class PullAnswering:
         statistics.answers += 1
         statistics.got_messages += count
         statistics.got_bytes += len(body)
-        return plan.answers.found(pull.command, next_offset, read.min_offset, read.max_offset, body)
+        answers = plan.answers
+        if read.reads_old_data and plan.answers_of_old is not None and self._replicas.serve_old_messages:
+            answers = plan.answers_of_old
+        return answers.found(pull.command, next_offset, read.min_offset, read.max_offset, body)
 
     def without_messages(self, pull: Pull, outcome: Empty) -> RemotingCommand:
         """Return the response that says where the client continues."""

@@ -32,6 +32,8 @@ class PullPlan:
     broadcast_member: str | None  # client id, where the group broadcasts and its members' offsets are kept
     commits: bool  # each pull carries an offset to commit
     may_be_held: bool
+    # For messages that are no longer in memory, where replicas may serve them.
+    answers_of_old: PullAnswers | None = None
     # The group's counters, looked up with the first message: a group that got none has no counters.
     statistics: GroupStatistics | None = None
 

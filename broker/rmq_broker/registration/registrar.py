@@ -254,6 +254,10 @@ class Registrar:
             return None
         return MasterAddress(self.master.ha_server_addr, self.master.master_addr or "")
 
+    def found_master(self, master: MasterAddress) -> None:
+        """Note a master that is newer than the last registration's answer."""
+        self.master = RegisterBrokerResponseHeader(ha_server_addr=master.ha, master_addr=master.clients)
+
     @property
     def conflicts(self) -> list[str]:
         """Addresses of other brokers that hold this broker's route at some name server."""

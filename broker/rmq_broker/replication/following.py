@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
     from ..settings.replication import HaSettings
     from ..store.api import MessageStore
+    from .lookup import MasterLookup
 
 log = logging.getLogger("rmq.broker.replication")
 
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 # How often a replica without a master looks for one.
-_LOOK_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -61,14 +62,14 @@ class Follower:
         settings: HaSettings,
         store: MessageStore,
         client: RemotingClient,
-        master: Callable[[], MasterAddress | None],
+        lookup: MasterLookup,
         now_ms: Callable[[], int],
     ) -> None:
-        """`master` returns the present master, None if none is known; `client` sends it requests."""
+        """`lookup` finds the master; `client` sends it requests."""
         self._settings = settings
         self._store = store
         self._client = client
-        self._master = master
+        self._lookup = lookup
         self._now_ms = now_ms
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="replication-compare")
         self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
@@ -78,7 +79,7 @@ class Follower:
         """Follow the master. Raises DaemonRestart once a truncation of the log is requested."""
         failures = 0
         while True:
-            master = self.status.master = self._master()
+            master = self.status.master = await self._lookup.find()
             if master is None:
                 self._failed("no master is known: no name server has told one, and haMasterAddress is empty")
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -126,7 +127,7 @@ class Follower:
             self.status.problem, self.status.is_connected = "", True
             reporting = loop.create_task(self._report_regularly(connection))
             try:
-                while self._master() == master:
+                while self._lookup.known == master:
                     await self._receive(connection)
             finally:
                 reporting.cancel()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.tasks import OnDeath
 
-from ..registration.master_address import MasterAddress
 from .following import Follower
+from .lookup import MasterLookup
 from .serving import ReplicaServer
 
 if TYPE_CHECKING:
-    from rmq_remoting.client import RemotingClient
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clock import ClockMs
+    from ..registration.registrar import Registrar
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
 
@@ -33,30 +32,20 @@ class ReplicationService:
         self,
         settings: BrokerSettings,
         store: MessageStore,
-        client: RemotingClient,
-        announced_master: Callable[[], MasterAddress | None],
+        registrar: Registrar,
         now_ms: ClockMs,
     ) -> None:
-        """`announced_master` returns the master that name servers tell; `client` sends it requests."""
-        self._settings = settings
-        self._announced_master = announced_master
-        self._last_told: MasterAddress | None = None  # by a master that started (code 906)
+        """`registrar` knows the name servers, and its client sends requests to the master."""
+        self.lookup = MasterLookup(settings, registrar)
         self.server = ReplicaServer(settings, store)
         self.follower = (
-            Follower(settings, store, client, self.master, now_ms) if settings.is_replica else None
+            Follower(settings, store, registrar.client, self.lookup, now_ms) if settings.is_replica else None
         )
 
-    def master(self) -> MasterAddress | None:
-        """Return the master to follow; None if none is known."""
-        announced = self._announced_master() or self._last_told
-        fixed = self._settings.ha_master_address
-        if fixed:
-            return MasterAddress(fixed, announced.clients if announced is not None else "")
-        return announced
-
-    def announced(self, ha: str, clients: str) -> None:
-        """Note the addresses that a master has sent; those that name servers tell come first."""
-        self._last_told = MasterAddress(ha, clients)
+    @property
+    def has_master(self) -> bool:
+        """Whether this broker is a replica that follows its master now."""
+        return self.follower is not None and self.follower.status.is_connected
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Look after the connections of replicas, or follow the master."""

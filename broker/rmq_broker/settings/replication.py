@@ -96,6 +96,14 @@ class HaSettings(SettingsGroup):
         "A replica that has nothing begins with the last file of the master's log, not with the first.",
     )
 
+    slave_read_enable: JavaBoolean = live(
+        False,
+        "slaveReadEnable",
+        "On a master: suggest a replica (`whichBrokerWhenConsumeSlowly` of the group) to consumers that read "
+        "messages which are no longer in memory. On a replica: serve them while the master is there; a "
+        "replica without its master serves all consumers.",
+    )
+
     @property
     def allowed_replicas(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
         """The networks of `ha_allowed_replicas`."""

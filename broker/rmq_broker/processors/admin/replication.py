@@ -15,6 +15,8 @@ from rmq_remoting.headers.ha import (
     ResetMasterFlushOffsetHeader,
 )
 
+from ...registration.master_address import MasterAddress
+
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
@@ -41,7 +43,7 @@ class ReplicationAdminProcessor:
         replication = self._replication
         if header.master_ha_address:
             if replication.follower is not None:
-                replication.announced(header.master_ha_address, header.master_address or "")
+                replication.lookup.told(MasterAddress(header.master_ha_address, header.master_address or ""))
             return request.response(ResponseCode.SUCCESS)
         if replication.follower is not None:
             return request.response(ResponseCode.SUCCESS)
