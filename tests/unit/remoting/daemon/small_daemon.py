@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import mmap
+import os
 import sys
 import tempfile
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
 from rmq_remoting.daemon.lifecycle import StartError, run_command, run_daemon
 from rmq_remoting.daemon.logs import configure_logs
-from rmq_remoting.daemon.tasks import OnDeath, TaskSupervisor
+from rmq_remoting.daemon.tasks import DaemonRestart, OnDeath, TaskSupervisor
 
 from .sample_settings import HouseSettings, known_keys
 
@@ -36,6 +37,8 @@ class SmallDaemon:
             await asyncio.Event().wait()
         if self._fault == "task dies":
             self._supervisor.start("flush", self._die, on_death=OnDeath.STOP_DAEMON)
+        if self._fault == "restarts" and "SMALL_DAEMON_RESTARTED" not in os.environ:
+            self._supervisor.start("flush", self._restart, on_death=OnDeath.STOP_DAEMON)
         if self._fault == "page is gone":
             _touch_missing_page()
         if self._fault == "thread stays":
@@ -50,6 +53,10 @@ class SmallDaemon:
             time.sleep(60)  # noqa: ASYNC251 (that is the fault)
         if self._fault == "stop fails":
             raise ZeroDivisionError
+
+    async def _restart(self) -> None:
+        os.environ["SMALL_DAEMON_RESTARTED"] = "yes"
+        raise DaemonRestart("its log is truncated")
 
     async def _die(self) -> None:
         raise OSError("no disk")

@@ -40,6 +40,10 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def ends(self) -> int:
         _, rest = await self._process.communicate()
         self.said += rest.decode()
@@ -72,6 +76,18 @@ async def test_a_signal_begins_a_graceful_shutdown(number: signal.Signals) -> No
         assert await process.ends() == lifecycle.EXIT_CLEAN
         assert "graceful shutdown begins" in process.said
         assert f"stopping signal={number.name}" in process.said
+
+
+async def test_a_daemon_that_asks_for_it_is_started_again_by_its_own_process() -> None:
+    async with _running("--fault", "restarts") as process:
+        first = process.pid
+        assert await process.ready() == "ready small 127.0.0.1:80\n"
+        assert await process.ready() == "ready small 127.0.0.1:80\n"
+        assert process.pid == first
+        process.signal(signal.SIGTERM)
+        assert await process.ends() == lifecycle.EXIT_CLEAN
+        assert "restarting the daemon task=flush cause=its log is truncated" in process.said
+        assert process.said.count("graceful shutdown begins") == 2
 
 
 async def test_a_second_signal_ends_the_process_at_once() -> None:
