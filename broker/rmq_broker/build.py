@@ -96,7 +96,15 @@ def _build(
         services.connection_closed,
     )
     metrics = build_metrics(
-        settings, supervisor, services, tiers, listeners, registrar, processors.caches, clocks.now_ms
+        settings,
+        supervisor,
+        services,
+        tiers,
+        listeners,
+        registrar,
+        replication,
+        processors.caches,
+        clocks.now_ms,
     )
     return Broker(settings, supervisor, address, services, registrar, replication, listeners, metrics)
 

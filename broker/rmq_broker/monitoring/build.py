@@ -12,6 +12,7 @@ from rmq_remoting.daemon.tls_metrics import TlsCollector
 
 from ..pop.metrics import PopCollector
 from ..registration.metrics import RegistrationCollector
+from ..replication.metrics import ReplicationCollector
 from ..timers.metrics import TimerCollector
 from ..transactions.metrics import TransactionCollector
 from .broker_metrics import BrokerCollector, BrokerMetrics, Observed
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..network.listeners import Listeners
     from ..network.tiers import Tiers
     from ..registration.registrar import Registrar
+    from ..replication.service import ReplicationService
     from ..services import Services
     from ..settings.broker import BrokerSettings
 
@@ -51,6 +53,7 @@ def build_metrics(
     tiers: Tiers,
     listeners: Listeners,
     registrar: Registrar,
+    replication: ReplicationService,
     caches: Iterable[BoundedCache[Any, Any]],
     now_ms: ClockMs,
 ) -> BrokerMetrics:
@@ -81,6 +84,7 @@ def build_metrics(
         PopCollector(services.pops),
         TransactionCollector(services.transactions),
         RegistrationCollector(registrar),
+        ReplicationCollector(replication, storage.store, now_ms),
         CacheCollector((*services.caches, *caches)),
         RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
         TlsCollector(listeners.contexts),

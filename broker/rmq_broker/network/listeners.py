@@ -77,9 +77,10 @@ class Listeners:
             log.warning("stopping with unanswered requests after_seconds=%.0f", _DRAIN_SECONDS)
 
     async def stop(self) -> None:
-        """Close all connections, and end the threads of the tiers."""
+        """Close all connections, those of replicas last, and end the threads of the tiers."""
         await self.main.stop()
         await self.fast.stop()
+        await self._replicas.stop()
         self._ports.close()
         # Both ports share their tiers.
         self.main.dispatcher.stop()

@@ -119,7 +119,7 @@ class Follower:
         end = store.max_phy_offset()
         if end:
             await self._compare(master, silence_seconds)
-        # The master counts what is reported as safe here, and a crash would leave less than that.
+        # The master takes a reported offset for durable, and a crash might leave less than that.
         await loop.run_in_executor(self._executor, store.flush_log)
         async with connected(master.ha, silence_seconds) as connection:
             connection.report(end)

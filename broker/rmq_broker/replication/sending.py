@@ -27,7 +27,7 @@ _HIGH_WATER_BYTES: Final = 1 << 20
 _TURN_BYTES: Final = 1 << 20
 # Bytes read at a time of a part of the log that may not be in memory.
 _COLD_READ_BYTES: Final = 1 << 20
-# A replica this close to the log's end reads what was just written, which is in memory.
+# A replica this close to the end of the log reads recent messages, which are in memory.
 _HOT_BYTES: Final = 16 << 20
 
 

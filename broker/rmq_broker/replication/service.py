@@ -55,9 +55,8 @@ class ReplicationService:
             supervisor.start(_FOLLOWING, self.follower.run, on_death=OnDeath.STOP_DAEMON)
 
     async def stop(self, supervisor: TaskSupervisor) -> None:
-        """End all connections."""
+        """Follow the master no longer."""
         await supervisor.cancel(_FOLLOWING)
         await supervisor.cancel(_SERVING)
         if self.follower is not None:
             self.follower.close()
-        await self.server.stop()

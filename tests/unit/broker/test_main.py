@@ -57,7 +57,7 @@ def test_an_option_overrides_the_file(run: _Run, tmp_path: Path) -> None:
         (["--set", "brokerName=a b"], "--set: brokerName=a b: must be a name without spaces"),
         (
             ["--set", "brokerRole=SLAVE"],
-            "brokerRole=SLAVE: replication is not supported by this version; set ASYNC_MASTER",
+            "brokerRole=SLAVE needs a brokerId above 0",
         ),
         (["-c", "no/such/file"], "no/such/file: cannot be read"),
     ],

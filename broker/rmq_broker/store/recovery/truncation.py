@@ -29,7 +29,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What was cut off.
+    """A truncation that was carried out.
 
     offset      the end of the log now
     cut_bytes   how many bytes of the log are gone

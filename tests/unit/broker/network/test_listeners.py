@@ -11,7 +11,9 @@ import pytest
 from rmq_broker.network import listeners as module
 from rmq_broker.network.address import bind_ports
 from rmq_broker.network.listeners import Listeners
+from rmq_broker.replication.serving import ReplicaServer
 from rmq_broker.settings.broker import BrokerSettings
+from rmq_broker.store.api import MessageStore
 from rmq_remoting.answers import Answer
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.dispatch import Dispatcher
@@ -29,7 +31,8 @@ def _settings() -> BrokerSettings:
 
 
 def _listeners(settings: BrokerSettings, main: Dispatcher) -> Listeners:
-    return Listeners(settings, bind_ports(settings), main, Dispatcher(), lambda connection: None)
+    replicas = ReplicaServer(settings, MessageStore(settings, settings, settings))
+    return Listeners(settings, bind_ports(settings), main, Dispatcher(), replicas, lambda connection: None)
 
 
 async def test_a_port_that_another_process_listens_on_by_now_is_named() -> None:

@@ -37,7 +37,7 @@ from tests.support.ports import free_port
 from tests.support.waiting import until
 
 _REGISTERED = "registered with name server"
-_IDENTITY = BrokerIdentity("DefaultCluster", "broker-a", 0, "192.0.2.9:10911")
+_IDENTITY = BrokerIdentity("DefaultCluster", "broker-a", 0, "192.0.2.9:10911", "192.0.2.9:10912")
 
 
 class _NameServer:
@@ -162,7 +162,7 @@ async def test_everything_is_registered_and_unregistered() -> None:
             (request,) = name_server.of_code(RequestCode.REGISTER_BROKER)
             header = RegisterBrokerRequestHeader.decode(request.ext_fields)
             assert header.broker_addr == "192.0.2.9:10911"
-            assert header.ha_server_addr == "", "no replication service listens"
+            assert header.ha_server_addr == "192.0.2.9:10912"
             assert (header.broker_name, header.cluster_name, header.broker_id) == (
                 "broker-a",
                 "DefaultCluster",

@@ -81,7 +81,42 @@ def test_an_example_of_apaches_distribution_is_accepted(tmp_path: Path) -> None:
 def test_a_master_has_id_0() -> None:
     configuration = _load(("brokerId", "3"))
     assert configuration.settings.broker_id == 0
-    assert configuration.notes == ["brokerId=3 is ignored: a master's id is 0"]
+    note = "brokerId=3 is ignored: a master's id is 0; brokerRole=SLAVE makes a replica"
+    assert configuration.notes == [note]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"brokerRole": "SLAVE"}, "brokerRole=SLAVE needs a brokerId above 0"),
+        ({"minInSyncReplicas": "2"}, "minInSyncReplicas=2 needs brokerRole=SYNC_MASTER"),
+        ({"inSyncReplicas": "2"}, "inSyncReplicas=2 needs brokerRole=SYNC_MASTER"),
+        (
+            {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "minInSyncReplicas": "3"},
+            "minInSyncReplicas=3 is more than inSyncReplicas=2",
+        ),
+        (
+            {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "3", "totalReplicas": "2"},
+            "inSyncReplicas=3 is more than totalReplicas=2",
+        ),
+        ({"haAllowedReplicas": "10.0.0.300"}, "IP addresses or networks"),
+        ({"haMasterAddress": "10.0.0.3"}, "host:port"),
+    ],
+)
+def test_roles_and_numbers_of_replicas_must_fit(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        _load(*given.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [({}, 2), ({"inSyncReplicas": "1"}, 1), ({"inSyncReplicas": "3"}, 3), ({"minInSyncReplicas": "3"}, 3)],
+)
+def test_a_synchronous_master_waits_for_a_replica_unless_told_otherwise(
+    given: dict[str, str], needed: int
+) -> None:
+    settings = _load(("brokerRole", "SYNC_MASTER"), *given.items()).settings
+    assert settings.required_replicas == needed
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,9 @@ from rmq_remoting.daemon.settings import describe_settings
 
 _REFUSED = [
     ("aclEnable", "true"),
-    ("brokerRole", "SYNC_MASTER"),
-    ("brokerRole", "SLAVE"),
     ("enableControllerMode", "true"),
     ("enableDLegerCommitLog", "true"),
     ("duplicationEnable", "true"),
-    ("totalReplicas", "2"),
-    ("inSyncReplicas", "2"),
-    ("minInSyncReplicas", "3"),
     ("allAckInSyncStateSet", "true"),
     ("storePathCommitLog", "/disk1/log,/disk2/log"),
     ("readOnlyCommitLogStorePaths", "/disk3/log"),
@@ -32,6 +27,7 @@ _REFUSED = [
 _ACCEPTED = [
     ("authenticationEnabled", "false"),
     ("brokerRole", "ASYNC_MASTER"),
+    ("brokerRole", "SYNC_MASTER"),
     ("totalReplicas", "1"),
     ("inSyncReplicas", "1"),
     ("storePathCommitLog", "/disk1/log"),
@@ -85,5 +81,5 @@ def test_no_default_is_refused() -> None:
 
 
 def test_all_refused_settings_are_named_at_once() -> None:
-    problems = _refusals([("aclEnable", "true"), ("inSyncReplicas", "2"), ("maxMessageSize", "big")])
-    assert {problem.key for problem in problems} == {"aclEnable", "inSyncReplicas", "maxMessageSize"}
+    problems = _refusals([("aclEnable", "true"), ("storeType", "other"), ("maxMessageSize", "big")])
+    assert {problem.key for problem in problems} == {"aclEnable", "storeType", "maxMessageSize"}
