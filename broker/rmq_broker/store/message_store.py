@@ -189,7 +189,9 @@ class MessageStore(QueueReads):
         for name in loaded.__slots__:
             setattr(self._checkpoint, name, getattr(loaded, name))
         self.commit_log.load()
-        self.truncation = self._truncation_file.apply(self.commit_log)
+        self.truncation = self._truncation_file.apply(
+            self.commit_log, self._fine_path, after_clean_stop=stop is StopKind.CLEAN
+        )
         self.queues.load()
         self._queue_state.load()
         if self.truncation is not None:
@@ -210,6 +212,8 @@ class MessageStore(QueueReads):
             self.commit_log.flush()  # consumers see only flushed messages
         self._queue_state.limit_deletions(self.commit_log.max_offset)
         self._flusher.opened(self.recovery.fine)
+        if self.truncation is not None:
+            self._lower_times()
         self.appender.last_timestamp_ms = max(
             self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
         )
@@ -234,6 +238,15 @@ class MessageStore(QueueReads):
         if self.is_replica:
             self.health.refuse(_REPLICA, "this broker is a replica (brokerRole=SLAVE): send to its master")
         self.health.allow(_CLOSED)
+
+    def _lower_times(self) -> None:
+        """After a truncation: let the checkpoint count no message that was cut off. Raises OSError."""
+        ends = [entry[0] for queue in self.queues if (entry := queue.last_entry()) is not None]
+        newest_ms = self.commit_log.store_timestamp(max(ends)) if ends else 0
+        checkpoint = self._checkpoint
+        for name in ("log_timestamp_ms", "queue_timestamp_ms", "index_timestamp_ms"):
+            setattr(checkpoint, name, min(getattr(checkpoint, name), newest_ms))
+        checkpoint.save(self._settings.checkpoint_path)
 
     def _lower_index_time(self) -> None:
         """Let the checkpoint count no index file as flushed that is about to be rebuilt. Raises OSError.

@@ -297,8 +297,9 @@ class Appender:
         self._arrival_listeners = tuple(each for each in self._arrival_listeners if each != listener)
         self._on_arrival = _call_all(self._arrival_listeners)
 
-    def notify_arrival(self, queue: ConsumeQueue) -> None:
-        """Tell the listeners of a message that was appended by other means."""
+    def notify_arrival(self, queue: ConsumeQueue, store_timestamp_ms: int) -> None:
+        """Note a message that was appended by other means, and tell the listeners."""
+        self.last_timestamp_ms = store_timestamp_ms
         self._on_arrival(queue)
 
     # --- messages that wait for their confirmation ---

@@ -34,9 +34,10 @@ class Replica:
         commit_log: CommitLog,
         queues: ConsumeQueues,
         index: MessageIndex,
-        on_arrival: Callable[[ConsumeQueue], None],
+        on_arrival: Callable[[ConsumeQueue, int], None],
         levels: DelayLevels = DEFAULT_DELAY_LEVELS,
     ) -> None:
+        """`on_arrival` is called with the queue of each message, and the store time of the message in ms."""
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -132,7 +133,8 @@ class Replica:
             record = self._to_enter[0]
             self._dispatcher.dispatch(record)
             self._to_enter.popleft()
-            self._on_arrival(self._queues.get_or_create(record.topic, record.queue_id))
+            queue = self._queues.get_or_create(record.topic, record.queue_id)
+            self._on_arrival(queue, record.store_timestamp_ms)
 
     def _enter_in_index(self, record: RecordSummary) -> None:
         unique_key = find_property(record.properties, b"UNIQ_KEY") or b""

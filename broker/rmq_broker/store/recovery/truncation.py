@@ -21,6 +21,7 @@ from rmq_remoting.daemon.file_errors import read_file
 from ..errors import StoreDamaged
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import file_name
+from .fine_checkpoint import FineCheckpoint
 
 log = logging.getLogger("rmq.store.recovery")
 
@@ -55,8 +56,10 @@ class TruncationFile:
         """
         replace_file(self._path, json.dumps({"offset": offset, "logEnd": log_end}).encode())
 
-    def apply(self, commit_log: CommitLog) -> Truncation | None:
+    def apply(self, commit_log: CommitLog, fine_path: Path, *, after_clean_stop: bool) -> Truncation | None:
         """Cut the loaded log where that is requested; None if it is not.
+
+        `fine_path`: path of `rmq_checkpoint`, which is lowered so that recovery begins at the new end.
 
         Must be called before recovery, which corrects the queues. A crash between the steps repeats them.
         Raises OSError (also if the disk has no room for the bytes that are kept), StoreDamaged; blocks.
@@ -69,6 +72,10 @@ class TruncationFile:
         kept_in = self._folder / f"{file_name(offset)}.log"
         make_folder(self._folder)
         _keep(commit_log, offset, end, kept_in)
+        all_known = FineCheckpoint(offset, offset) if after_clean_stop else FineCheckpoint(0, 0)
+        known = FineCheckpoint.load(fine_path) or all_known
+        lowered = FineCheckpoint(min(known.written, offset), min(known.flushed, offset))
+        lowered.save(fine_path, durable=True)
         commit_log.cut(offset)
         self._path.unlink()
         log.warning(
