@@ -63,9 +63,10 @@ class LocalBroker(ServiceViews):
     @cached_property
     def processors(self) -> Processors:
         """The processors of all requests."""
-        return build_processing(self.configuration, self.services, self._tiers, _ADDRESS, self.clock.clocks)[
-            1
-        ]
+        _, _, processors = build_processing(
+            self.configuration, self.services, self._tiers, _ADDRESS, 0, self.clock.clocks
+        )
+        return processors
 
     @property
     def producers(self) -> ProducerTable:

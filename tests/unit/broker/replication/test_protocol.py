@@ -21,7 +21,8 @@ PIECES = st.lists(st.integers(1, 40), min_size=1)
 
 
 def _pieces(data: bytes, sizes: list[int]) -> list[bytes]:
-    pieces, position = [], 0
+    pieces: list[bytes] = []
+    position = 0
     while position < len(data):
         size = sizes[len(pieces) % len(sizes)]
         pieces.append(data[position : position + size])

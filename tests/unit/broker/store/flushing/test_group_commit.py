@@ -10,7 +10,8 @@ from typing import cast
 
 import pytest
 
-from rmq_broker.store.flushing.group_commit import CommitStatistics, Durability, GroupCommit
+from rmq_broker.store.durability import Durability
+from rmq_broker.store.flushing.group_commit import CommitStatistics, GroupCommit
 from rmq_broker.store.flushing.log_flush import LogFlush
 from rmq_broker.store.flushing.stopping import stop_commits
 from rmq_broker.store.log.commit_log import CommitLog

@@ -27,7 +27,7 @@ from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
 from tests.support.broker_settings import broker_settings
 from tests.support.examples import examples
-from tests.support.stores import Clock, fill, log_file, new_store, opened, put, put_batch, template
+from tests.support.stores import START_MS, Clock, fill, log_file, new_store, opened, put, put_batch, template
 
 LARGE = 1 << 20
 RECORD = template("TopicA").fixed_bytes
@@ -488,7 +488,7 @@ def test_a_tags_code_in_an_extension_file_is_looked_up_in_a_thread(tmp_path: Pat
     entry = queue.entry(0)
     assert entry is not None
     queue.put(entry[0], entry[1], address)
-    store.appender.notify_arrival(queue)
+    store.appender.notify_arrival(queue, START_MS)
     codes = {address: 7}
     queue.ext = SimpleNamespace(tags_code=codes.get)  # type: ignore[assignment]
 
