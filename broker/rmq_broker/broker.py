@@ -121,7 +121,7 @@ class Broker:
         self._is_loaded = True
 
     async def _load_deliveries(self) -> None:
-        """Load what is popped or prepared and not finished; on a replica that is its master's work."""
+        """Load popped messages and prepared transactions in flight. A replica leaves them to its master."""
         services = self.services
         try:
             await services.pops.load()
@@ -136,7 +136,7 @@ class Broker:
 
     def _start_tasks(self) -> None:
         services, supervisor = self.services, self._supervisor
-        # A replica gets what is delivered later from its master when it is due.
+        # A replica gets delayed and timed messages from its master when they are due.
         delivers = not self.settings.is_replica
         self.listeners.start_tasks(supervisor)
         services.storage.start_tasks(supervisor)

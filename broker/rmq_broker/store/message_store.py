@@ -407,7 +407,7 @@ class MessageStore(QueueReads):
     def transferable(self, offset: int, max_bytes: int) -> bytes | None:
         """Return bytes of the log from `offset` on that replicas may have; None if there are none now.
 
-        With synchronous flushing that is what is on disk: a power cut cannot leave a replica ahead of its
+        With synchronous flushing those are the flushed bytes: a power cut cannot leave a replica ahead of its
         master. At most to the end of a file. Raises OSError; blocks while the bytes are not in memory.
         """
         size = min(self.transferable_end - offset, max_bytes)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.durability import Durability
+from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint, invalidate_written
 from rmq_broker.store.recovery.stop_marker import StopKind

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.durability import Durability
+from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store_tool.verify import verify
 from tests.support.stores import bodies, check_agreement, fill, new_store, opened, put, put_batch

@@ -26,8 +26,9 @@ from rmq_broker.store.reading.results import GetResult, GetStatus, ReadStatistic
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
 from tests.support.broker_settings import broker_settings
+from tests.support.clock import START_MS
 from tests.support.examples import examples
-from tests.support.stores import START_MS, Clock, fill, log_file, new_store, opened, put, put_batch, template
+from tests.support.stores import Clock, fill, log_file, new_store, opened, put, put_batch, template
 
 LARGE = 1 << 20
 RECORD = template("TopicA").fixed_bytes
