@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from rmq_broker.replication.metrics import ReplicationCollector
 from rmq_broker.replication.protocol import report
 from rmq_remoting.bodies.ha import HARuntimeInfo
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -42,6 +44,10 @@ async def _running(broker: RunningBroker) -> AsyncIterator[RunningBroker]:
         yield broker
     finally:
         await broker.stop()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _log(broker: RunningBroker) -> bytes:
@@ -178,6 +184,50 @@ async def test_messages_are_refused_below_the_minimum_of_replicas(tmp_path: Path
         async with _running(_replica(tmp_path / "r", namesrv)):
             await until(master.store.replicas.in_sync, 20)
             sent(await client.ask(send("T")))
+
+
+async def test_a_silent_replica_is_dropped(tmp_path: Path) -> None:
+    keys = {"brokerRole": "SYNC_MASTER", "haHousekeepingInterval": 1}
+    async with running_broker(tmp_path, **keys) as master:
+        reader, writer = await _fake_replica(master)
+        await until(lambda: not master.store.replicas.positions)
+        with suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
+
+
+async def test_flow_control_limits_a_replica(tmp_path: Path) -> None:
+    keys = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": 5000, "haTransferBatchSize": 1000}
+    async with running_broker(tmp_path, **keys) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        await _fill(client, 20)
+        _, writer = await _fake_replica(master)
+        (connection,) = master.broker.replication.server.connections
+        await until(lambda: connection.sent_bytes >= 5000)
+        assert connection.sent_bytes < 2 * 5000 + 1012  # a second may have begun meanwhile
+        await until(lambda: connection.next_offset == master.store.max_phy_offset(), 20)
+        writer.close()
+
+
+async def test_metrics_of_both_ends(tmp_path: Path, namesrv: str) -> None:
+    async with running_broker(tmp_path / "m", namesrvAddr=namesrv) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        _, writer = await _fake_replica(master)
+        await _fill(client, 5)
+
+        def families(broker: RunningBroker) -> dict[str, list[float]]:
+            collector = ReplicationCollector(broker.broker.replication, broker.store, _now_ms)
+            return {family.name: [value for _, value in family.series] for family in collector.collect()}
+
+        shown = families(master)
+        assert shown["rmq_replicas_connected"] == [1]
+        assert shown["rmq_replica_lag_messages"] == [5]
+        assert shown["rmq_replica_lag_bytes"] == [master.store.max_phy_offset()]
+        assert 0 <= shown["rmq_replica_lag_seconds"][0] < 60
+        writer.close()
+        async with _running(_replica(tmp_path / "r", namesrv)) as replica:
+            await _same_log(master, replica)
+            assert families(replica) == {"rmq_replica_following": [1], "rmq_replica_behind_bytes": [0]}
 
 
 # --- reading from replicas ---

@@ -422,6 +422,10 @@ class MessageStore(QueueReads):
         """Return where the last file of the log begins; 0 without files."""
         return self.commit_log.files[-1].start if self.commit_log.files else 0
 
+    def next_file_offset(self, offset: int) -> int:
+        """Return the log offset at which the file after that of `offset` begins."""
+        return self.commit_log.next_file_offset(offset)
+
     def request_truncation(self, offset: int) -> None:
         """Have the next start end the log at `offset`, where a record ends. Raises OSError; blocks."""
         self._truncation_file.request(offset, self.commit_log.max_offset)
