@@ -52,7 +52,8 @@ class ReplicaSet:
 
     A message is replicated once `required` brokers have it, this one included. While fewer than that are
     connected and in sync, this broker goes on alone: sends are answered NO_REPLICA, and consumers see
-    messages at once. A replica is in sync while it lacks less than `haMaxGapNotInSync` bytes.
+    messages at once; with fewer than `minInSyncReplicas` messages are refused, and those that are stored
+    already stay invisible. A replica is in sync while it lacks less than `haMaxGapNotInSync` bytes.
     """
 
     def __init__(
@@ -193,21 +194,28 @@ class ReplicaSet:
         if not self._is_running:
             return
         in_sync = self.in_sync()
-        self._check_minimum(1 + len(in_sync))
-        needed = self.required(1 + len(in_sync))
-        is_alone = len(in_sync) < needed - 1
-        goes_alone = is_alone or needed <= 1
-        replicated = self._log_end() if goes_alone else in_sync[needed - 2].acknowledged
-        has_risen = replicated > self._replicated
-        if has_risen:
+        brokers = 1 + len(in_sync)
+        self._check_minimum(brokers)
+        needed = self.required(brokers)
+        is_enough = brokers >= needed
+        if needed <= 1 or (not is_enough and not self._is_short):
+            replicated = self._log_end()
+        elif is_enough:
+            replicated = in_sync[needed - 2].acknowledged
+        else:
+            replicated = self._replicated
+        if replicated > self._replicated:
             self._replicated = replicated
             self._on_confirmed()
+        if not is_enough:
+            self._complete(len(self._waiting), Durability.NO_REPLICA)
+            return
         count = 0
         for entry in self._waiting:
             if entry[0] > self._replicated:
                 break
             count += 1
-        self._complete(count, Durability.NO_REPLICA if is_alone else Durability.DURABLE)
+        self._complete(count, Durability.DURABLE)
 
     def _check_minimum(self, in_sync_brokers: int) -> None:
         least = self._settings.min_in_sync_replicas

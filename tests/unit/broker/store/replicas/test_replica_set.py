@@ -125,6 +125,19 @@ async def test_messages_are_refused_while_too_few_are_in_sync() -> None:
     master.replicas.stop()
 
 
+async def test_below_the_minimum_consumers_see_nothing_that_no_replica_has() -> None:
+    master = _master(minInSyncReplicas=2)
+    replica = master.replicas.join("r", 0)
+    wait = master.append()
+    await loop_passes()
+    master.replicas.leave(replica)
+    assert wait.result() is Durability.NO_REPLICA
+    assert master.replicas.confirmed_offset == 0
+    master.replicas.join("r", 10)
+    assert master.replicas.confirmed_offset == 10
+    master.replicas.stop()
+
+
 async def test_a_wait_ends_after_the_timeout() -> None:
     master = _master(slaveTimeout=1)
     master.replicas.join("r", 0)
