@@ -54,6 +54,8 @@ async def test_cluster_and_broker(tool: Tool, own: Own) -> None:
     assert len(await tool.lines(f"brokerStatus -c {CLUSTER}")) == len(status)
     assert ["listenPort", "=", str(broker.port)] in await tool.lines("getBrokerConfig -b $broker")
 
+    assert "#SlaveNum\t0" in (await tool.run("haStatus -b $broker")).check().text
+
     await tool.lines("updateBrokerConfig -b $broker -k longPollingMaxHoldMillis -v 20000")
     assert ["longPollingMaxHoldMillis", "=", "20000"] in await tool.lines("getBrokerConfig -b $broker")
     await tool.lines(f"updateBrokerConfig -c {CLUSTER} -k longPollingMaxHoldMillis -v 30000")

@@ -49,7 +49,7 @@ class FollowerStatus:
     last_read_ms: int = 0
     last_write_ms: int = 0
     received_bytes: int = 0
-    bytes_per_second: int = 0
+    bytes_per_second: int = 0  # in the last whole second
     master_flushed: int = 0  # the end of what the master has flushed, as code 908 sets it
     problem: str = ""  # why the replica does not follow; empty while it does
 
@@ -73,6 +73,9 @@ class Follower:
         self._now_ms = now_ms
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="replication-compare")
         self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self._second = 0  # the one that is counted
+        self._received_before = 0  # before this second
+        self._received_here = 0  # over the present connection
         self.status = FollowerStatus()
 
     async def run(self) -> None:
@@ -123,6 +126,7 @@ class Follower:
         await loop.run_in_executor(self._executor, store.flush_log)
         async with connected(master.ha, silence_seconds) as connection:
             connection.report(end)
+            self._received_here = 0
             log.info("following the master address=%s from=%d", master.ha, end)
             self.status.problem, self.status.is_connected = "", True
             reporting = loop.create_task(self._report_regularly(connection))
@@ -155,7 +159,7 @@ class Follower:
         store, status = self._store, self.status
         transfers = await connection.receive()
         status.last_read_ms = self._now_ms()
-        status.received_bytes = connection.received_bytes
+        self._count(connection.received_bytes)
         for offset, data in transfers:
             status.master_end = max(status.master_end, offset + len(data))
             if not data:
@@ -163,6 +167,16 @@ class Follower:
             store.append_data(offset, data)
             self._report(connection)
             await asyncio.sleep(0)  # consumers are served between two transfers
+
+    def _count(self, received_bytes: int) -> None:
+        """Note the bytes of the present connection, and how many the last second had."""
+        status, second = self.status, int(time.monotonic())
+        if second != self._second:
+            in_second = status.received_bytes - self._received_before
+            status.bytes_per_second = in_second if second == self._second + 1 else 0
+            self._second, self._received_before = second, status.received_bytes
+        status.received_bytes += received_bytes - self._received_here
+        self._received_here = received_bytes
 
     def _report(self, connection: MasterConnection) -> None:
         """Tell the master how far this log is, once that much of it is as durable as the settings ask."""
