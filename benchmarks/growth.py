@@ -29,7 +29,7 @@ from matplotlib.figure import Figure as Chart
 from matplotlib.ticker import EngFormatter
 
 from benchmarks.bench import Bench
-from benchmarks.comparison import Figure, alternate
+from benchmarks.comparison import FEWEST_PAIRS, Figure, alternate
 from benchmarks.load import LoadResult
 from benchmarks.many_connections import many_connections
 from benchmarks.ours import our_servers
@@ -86,19 +86,24 @@ def _rate_and_micros(result: LoadResult) -> Sequence[float]:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One chart."""
+    """One chart. `alone`: each amount has a pair of brokers of its own.
+
+    Apache's broker maps files of each queue. With the queues of all amounts it would need more mappings than
+    Linux allows a process (vm.max_map_count, 65,530), and accept nothing.
+    """
 
     name: str
     axis: str
     amounts: Sequence[int]
     measure: Measure
+    alone: bool = False
 
 
 _SWEEPS: Final = {
     sweep.name: sweep
     for sweep in (
         Sweep("connections", "connections, at most 64 sends in flight", _CONNECTIONS, _by_connections),
-        Sweep("queues", "queues that get messages, 64 threads", _QUEUES, _by_queues),
+        Sweep("queues", "queues that get messages, 64 threads", _QUEUES, _by_queues, alone=True),
         Sweep("sizes", "bytes of a message's body, 64 threads", _SIZES, _by_size),
     )
 }
@@ -114,7 +119,18 @@ class Point:
 
 
 async def _run(sweep: Sweep, rounds: int, seconds: int) -> list[Point]:
-    """Measure all amounts on one pair of brokers."""
+    """Measure all amounts."""
+    if not sweep.alone:
+        return await _run_on_one_pair(sweep, sweep.amounts, rounds, seconds)
+    return [
+        point
+        for amount in sweep.amounts
+        for point in await _run_on_one_pair(sweep, [amount], rounds, seconds)
+    ]
+
+
+async def _run_on_one_pair(sweep: Sweep, amounts: Sequence[int], rounds: int, seconds: int) -> list[Point]:
+    """Measure amounts on one pair of brokers."""
     points = []
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-growth-")))
@@ -124,7 +140,7 @@ async def _run(sweep: Sweep, rounds: int, seconds: int) -> list[Point]:
         stack.callback(bench.close)
         for side in ("ours", "peer"):
             await bench.client(side).sync("WarmUp", seconds=_WARM_UP_SECONDS, warmup_s=1)
-        for amount in sweep.amounts:
+        for amount in amounts:
             name = f"{amount:,} {sweep.name}"
             rate, micros = Figure(f"{name}: sends", "messages/s"), Figure(f"{name}: CPU per send", "µs")
             ours_once, peer_once = (partial(sweep.measure, bench, side, amount) for side in ("ours", "peer"))
@@ -170,7 +186,7 @@ def main() -> None:
     """Measure, draw, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", action="append", choices=_SWEEPS, help="a chart; may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of measurements (3)")
+    parser.add_argument("--rounds", type=int, default=FEWEST_PAIRS, help="pairs of measurements (7)")
     parser.add_argument("--seconds", type=int, default=4, help="counted seconds of one measurement (4)")
     parser.add_argument(
         "--write", type=Path, default=Path("docs"), help="folder of performance.md and images (docs)"
