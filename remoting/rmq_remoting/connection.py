@@ -61,6 +61,9 @@ class ConnectionStatistics:
     bytes_read: int = 0
     bytes_written: int = 0
     reads_paused: int = 0
+    # Called once `bytes_written` has reached a number.
+    written_limit: int = 1 << 62
+    on_written_limit: Callable[[], None] | None = None
 
 
 class RequestHandler(Protocol):
@@ -310,6 +313,14 @@ class Connection:
             else:
                 self._transport.writelines(buffer)
             buffer.clear()
+            if self.statistics.bytes_written >= self.statistics.written_limit:
+                self._written_limit_reached()
+
+    def _written_limit_reached(self) -> None:
+        statistics = self.statistics
+        statistics.written_limit = 1 << 62  # until the next one is set
+        if statistics.on_written_limit is not None:
+            statistics.on_written_limit()
 
     def drain(self) -> Coroutine[None, None, object]:
         """Wait until the write buffer is below its watermark, or the connection has ended."""

@@ -204,7 +204,10 @@ async def _send(producer: Producer, counts: Counter[int], stop: asyncio.Event) -
 
 @pytest.mark.timeout(180 + int(_SECONDS))
 @pytest.mark.parametrize("popping", [False, True], ids=["pull", "pop"])
-@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+@pytest.mark.parametrize(
+    "orderly",
+    [pytest.param(False, id="concurrent"), pytest.param(True, marks=pytest.mark.long, id="orderly")],
+)
 async def test_no_message_is_lost_when_members_join_leave_and_are_killed(
     orderly: bool, popping: bool, seed: int
 ) -> None:

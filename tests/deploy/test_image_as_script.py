@@ -28,7 +28,8 @@ from tests.support.requirements import built_or_skip
 from tests.support.toolchain import BuildFailed
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(600)  # downloads the packages, and compiles one
+# Downloads the packages, and compiles the hot path.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 _BUILD_TIMEOUT_SECONDS = 500
 _READY_SECONDS = 30.0

@@ -229,6 +229,7 @@ async def test_rules_made_by_mqadmin_count_for_every_client(
 
 
 @pytest.mark.java
+@pytest.mark.long
 async def test_users_and_rules_are_copied_to_another_broker(
     java_program: JavaProgram, guarded: Own, name: str, tmp_path: Path
 ) -> None:
@@ -257,6 +258,7 @@ def guarded_name_server() -> Iterator[Own]:
 
 @pytest.mark.java
 @pytest.mark.go
+@pytest.mark.long
 async def test_the_name_server_serves_known_users_by_rules_made_by_mqadmin(
     java_program: JavaProgram, go_program: Path, guarded_name_server: Own, name: str, tmp_path: Path
 ) -> None:
@@ -304,6 +306,7 @@ async def test_the_name_server_serves_known_users_by_rules_made_by_mqadmin(
 
 
 @pytest.mark.java
+@pytest.mark.long
 async def test_mqadmin_with_wrong_keys_is_refused_by_the_name_server(
     java_program: JavaProgram, guarded_name_server: Own, name: str, tmp_path: Path
 ) -> None:

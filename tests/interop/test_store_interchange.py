@@ -165,6 +165,7 @@ def log_of(root: Path, end: int) -> bytes:
 
 
 @pytest.mark.timeout(300, func_only=True)  # Apache's broker starts twice, and stops slowly
+@pytest.mark.long
 async def test_brokers_take_over_a_directory_in_turn(
     apache_program: JavaProgram, own_shell: JavaShell, tmp_path: Path
 ) -> None:

@@ -101,7 +101,9 @@ def _check(messages: list[MessageExt]) -> None:
         assert waited_ms > 0
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, marks=pytest.mark.long, id="stopped"), pytest.param(True, id="killed")]
+)
 async def test_apaches_broker_delivers_pending_messages_of_this_one(
     apache_program: JavaProgram, namesrv: OwnNamesrv, tmp_path: Path, killed: bool
 ) -> None:
@@ -126,7 +128,9 @@ async def test_apaches_broker_delivers_pending_messages_of_this_one(
     _check(found)
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, marks=pytest.mark.long, id="stopped"), pytest.param(True, id="killed")]
+)
 async def test_this_broker_delivers_pending_messages_of_apaches(
     apache_program: JavaProgram, namesrv: OwnNamesrv, tmp_path: Path, killed: bool
 ) -> None:

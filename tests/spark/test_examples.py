@@ -60,6 +60,7 @@ def test_batch_count(cluster: SmallCluster, tmp_path: Path) -> None:
     assert tables == tags + queues
 
 
+@pytest.mark.long
 def test_stream_to_console(cluster: SmallCluster, tmp_path: Path) -> None:
     log = tmp_path / "log"
     running = ServerProcess(_command("stream_to_console", cluster), log_path=log, environment=_environment())

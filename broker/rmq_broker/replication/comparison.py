@@ -103,7 +103,7 @@ def _read(store: MessageStore, offset: int, size: int) -> bytes:
     """Read bytes of the log, which may span files. Raises OSError; blocks."""
     parts: list[bytes] = []
     while size > 0:
-        part = store.commit_log.get_data(offset, size)
+        part = store.log_bytes(offset, size)
         if not part:
             break
         parts.append(part)

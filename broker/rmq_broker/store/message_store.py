@@ -413,6 +413,13 @@ class MessageStore(QueueReads):
         size = min(self.transferable_end - offset, max_bytes)
         return self.commit_log.get_data(offset, size) if size > 0 else None
 
+    def log_bytes(self, offset: int, max_bytes: int) -> bytes | None:
+        """Return bytes of the log from `offset` on, at most to the end of a file; None if there are none.
+
+        Raises OSError; blocks.
+        """
+        return self.commit_log.get_data(offset, max_bytes)
+
     @property
     def transferable_end(self) -> int:
         """The log offset up to which replicas may have the log."""

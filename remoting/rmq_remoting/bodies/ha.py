@@ -22,7 +22,6 @@ class HAConnectionRuntimeInfo(Body):
 class HAClientRuntimeInfo(Body):
     """A replica's own state; times in ms since the epoch."""
 
-    is_activated: bool = Field(default=False, alias="activated")
     last_read_timestamp: Int64 = 0
     last_write_timestamp: Int64 = 0
     master_addr: str | None = None

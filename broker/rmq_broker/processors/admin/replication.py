@@ -96,7 +96,6 @@ class ReplicationAdminProcessor:
         status = follower.status
         return HARuntimeInfo(
             ha_client_runtime_info=HAClientRuntimeInfo(
-                is_activated=status.is_connected,
                 master_addr="" if status.master is None else status.master.ha,
                 max_offset=self._store.max_phy_offset(),
                 last_read_timestamp=status.last_read_ms,

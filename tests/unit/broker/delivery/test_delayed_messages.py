@@ -446,7 +446,7 @@ async def test_with_sync_flush_each_slice_waits_for_the_flush_before(
         return waits[-1]
 
     monkeypatch.setattr(delivery.store, "answers_when_durable", True)
-    monkeypatch.setattr(delivery.store, "flushed", flushed)
+    monkeypatch.setattr(delivery.store, "durable", flushed)
     delivery.clock.pass_seconds(1)
     task = asyncio.ensure_future(delivery.delayed.deliver_due())
     stored = []

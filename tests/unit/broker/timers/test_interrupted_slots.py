@@ -104,7 +104,7 @@ async def test_a_completely_delivered_slot_is_finished(
 
     delivery.clock.pass_seconds(0.8)
     monkeypatch.setattr(delivery.store, "answers_when_durable", True)
-    monkeypatch.setattr(delivery.store, "flushed", never)
+    monkeypatch.setattr(delivery.store, "durable", never)
     await _cancelled(delivery, 9)
     monkeypatch.undo()
     await _stop(delivery)

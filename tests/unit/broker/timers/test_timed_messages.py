@@ -486,7 +486,7 @@ async def test_with_sync_flush_a_slot_ends_after_its_messages_are_flushed(
         waits += 1
         assert delivery.timers.pending.waiting_at(START_MS) == 70
 
-    monkeypatch.setattr(delivery.store, "flushed", flushed)
+    monkeypatch.setattr(delivery.store, "durable", flushed)
     for _ in range(70):
         delivery.writer.put(_at(500))
     await delivery.pass_seconds(1)

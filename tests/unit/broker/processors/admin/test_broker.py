@@ -98,7 +98,7 @@ async def test_settings_are_changed_at_once_and_in_the_file(tmp_path: Path) -> N
         ),
         ("maxMessageSize=big", ResponseCode.INVALID_PARAMETER, "must be a whole number"),
         ("aclEnable=true", ResponseCode.INVALID_PARAMETER, "is not supported by this version"),
-        ("inSyncReplicas=2", ResponseCode.INVALID_PARAMETER, "inSyncReplicas=2: replication is not supp"),
+        ("storeType=defaultRocksDB", ResponseCode.INVALID_PARAMETER, "a store in RocksDB is not supported"),
         ("brokerName=other", ResponseCode.INVALID_PARAMETER, "takes effect only at start"),
         ("configBlackList=x", ResponseCode.NO_PERMISSION, "cannot be changed remotely"),
         ("brokerConfigPath=/x", ResponseCode.NO_PERMISSION, "cannot be changed remotely"),
