@@ -63,7 +63,7 @@ class ConnectionStatistics:
     reads_paused: int = 0
     # Called once `bytes_written` has reached a number.
     written_limit: int = 1 << 62
-    on_written_limit: Callable[[], None] | None = None
+    on_written_limit: Callable[[], object] | None = None
 
 
 class RequestHandler(Protocol):
