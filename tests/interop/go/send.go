@@ -110,6 +110,12 @@ func (s *sender) send(mode string, messages []*primitive.Message, batch int) err
 		for index, message := range messages {
 			s.record(index, 1, nil, s.producer.SendOneWay(context.Background(), message))
 		}
+		// The client may exit before its last one-way messages are sent. The broker has them when it answers
+		// this one, which comes behind them on the connection.
+		last := primitive.NewMessage(messages[0].Topic, []byte("last")).WithTag("last")
+		if _, err := s.producer.SendSync(context.Background(), last); err != nil {
+			return err
+		}
 	case "batch":
 		for from := 0; from < len(messages); from += batch {
 			part := messages[from:min(from+batch, len(messages))]
