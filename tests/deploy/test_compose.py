@@ -17,6 +17,7 @@ from tests.support.requirements import tool_or_skip
 
 BASE = DEPLOY / "compose.yaml"
 FULL = DEPLOY / "compose.full.yaml"
+CLUSTER = DEPLOY / "compose.cluster.yaml"
 _VARIABLE = re.compile(r"\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
 _SECONDS = re.compile(r"(\d+)s")
 
@@ -38,13 +39,13 @@ def _substituted(value: Any) -> Any:
     return [_substituted(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("file", [BASE, FULL], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [BASE, FULL, CLUSTER], ids=lambda file: file.name)
 def test_the_files_match_the_schema(file: Path) -> None:
     checker = tool_or_skip("check-jsonschema", "Python package check-jsonschema")
     judged([checker, "--builtin-schema", "vendor.compose-spec", file])
 
 
-@pytest.mark.parametrize("files", [[BASE], [BASE, FULL]], ids=["base", "full"])
+@pytest.mark.parametrize("files", [[BASE], [BASE, FULL], [CLUSTER]], ids=["base", "full", "cluster"])
 def test_compose_accepts_the_files(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     docker = tool_or_skip("docker", "Docker with its compose plugin")
     monkeypatch.setenv("GRAFANA_ADMIN_PASSWORD", "secret")
@@ -121,3 +122,28 @@ def test_foreign_images_have_a_version() -> None:
     for name, service in _services().items():
         if "build" not in service:
             assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"]), name
+
+
+def test_the_cluster_has_two_groups_of_a_master_and_a_replica() -> None:
+    services = {name: _substituted(service) for name, service in yaml_of(CLUSTER)["services"].items()}
+    bin_folder = tool_or_skip("rmq-broker", "this project itself").parent
+    groups: dict[str, set[tuple[str, str]]] = {}
+    ports: list[str] = []
+    for name, service in services.items():
+        program, *arguments = service["command"]
+        judged([bin_folder / program, *arguments, "--print-config"])
+        ports += service["ports"]
+        if program != "rmq-broker":
+            continue
+        settings = dict(word.split("=", 1) for word in arguments if "=" in word)
+        listens = settings["listenPort"]
+        assert service["ports"] == [f"{listens}:{listens}", f"{int(listens) - 2}:{int(listens) - 2}"]
+        assert service["healthcheck"]["test"][-1] == f"127.0.0.1:{listens}"
+        assert settings["brokerIP1"] == settings["brokerIP2"] == name
+        assert service["environment"]["NAMESRV_ADDR"] == "namesrv-1:9876;namesrv-2:9876"
+        role = settings["brokerRole"], settings.get("brokerId", "0")
+        groups.setdefault(settings["brokerName"], set()).add(role)
+    both = {("SYNC_MASTER", "0"), ("SLAVE", "1")}
+    assert groups == {"broker-a": both, "broker-b": both}
+    assert len({port.partition(":")[0] for port in ports}) == len(ports)
+    assert set(yaml_of(CLUSTER)["volumes"]) == set(services)

@@ -85,7 +85,8 @@ async def _fake_replica(master: RunningBroker) -> tuple[asyncio.StreamReader, as
     identity = master.broker.registrar.announcements.identity
     reader, writer = await asyncio.open_connection(LOOPBACK, int(identity.ha_address.rpartition(":")[2]))
     writer.write(report(0))
-    await until(lambda: master.store.replicas.positions)
+    server = master.broker.replication.server
+    await until(lambda: server.connections and server.connections[0].next_offset >= 0)
     return reader, writer
 
 

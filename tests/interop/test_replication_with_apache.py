@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(180, func_only=True)]
 _FILE_BYTES = 256 * 1024
 _FILES = {
     "mappedFileSizeCommitLog": str(_FILE_BYTES),
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
     "brokerIP2": LOOPBACK,
     "haSendHeartbeatInterval": "200",
 }
@@ -101,3 +104,61 @@ async def test_each_follows_the_other_and_takes_over(tmp_path: Path, apache_prog
             deadline = time.monotonic() + 20
             while await _bodies(client) != expected:
                 assert time.monotonic() < deadline
+
+
+@pytest.mark.long
+async def test_a_group_of_apaches_is_replaced_node_by_node(
+    tmp_path: Path, apache_program: JavaProgram
+) -> None:
+    """As docs/replication.md tells it: each broker of ours continues the store of one of Apache's."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with running_namesrv(tmp_path / "namesrv") as namesrv:
+        address = namesrv.address
+        role = {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"}
+        java = _apaches(apache_program, first, address, role)
+        async with java, raw_client(java.port) as client:
+            succeeded(await client.ask(create_topic("T", 1)))
+            java_replica = _apaches(apache_program, second, address, {"brokerRole": "SLAVE"}, broker_id=1)
+            async with java_replica:
+                await _until_replicated(client, 60)
+                await _fill(client, 300, b"first ")
+                await java_replica.stop()
+            # The replica first.
+            replica = _ours(second, address, brokerRole="SLAVE", brokerId=1)
+            await replica.start()
+            try:
+                await _until_replicated(client, 30)
+                await _fill(client, 300, b"second ")
+                await until(lambda: replica.store.max_offset("T", 0) >= 600, 20)
+                await java.stop()
+            finally:
+                await replica.stop()
+        # Then the master: the replica takes over, and the store of the old master becomes the replica's.
+        master = _ours(second, address, brokerRole="SYNC_MASTER", slaveTimeout=60_000)
+        await master.start()
+        try:
+            replica = _ours(first, address, brokerRole="SLAVE", brokerId=1)
+            await replica.start()
+            try:
+                await until(master.store.replicas.in_sync, 30)
+                async with master.client() as client:
+                    await _fill(client, 300, b"third ")
+                    bodies = await _bodies(client)
+                marks = (b"first ", b"second ", b"third ")
+                assert [body for body in bodies if body] == [
+                    b"%b%d" % (mark, number) for mark in marks for number in range(300)
+                ]
+                end = master.store.max_phy_offset()
+                await until(lambda: replica.store.max_phy_offset() == end, 20)
+                assert _log(first / "store", end) == _log(second / "store", end)
+            finally:
+                await replica.stop()
+        finally:
+            await master.stop()
+
+
+async def _until_replicated(client: RawClient, timeout_seconds: float) -> None:
+    """Send messages with empty bodies until a replica acknowledges one."""
+    deadline = time.monotonic() + timeout_seconds
+    while (await client.ask(send("T", b"x"))).code != ResponseCode.SUCCESS:
+        assert time.monotonic() < deadline

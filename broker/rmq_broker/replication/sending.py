@@ -145,19 +145,27 @@ class ReplicaConnection(asyncio.Protocol):
             self._loop.call_soon(self._send)
 
     def _reported(self, offset: int) -> None:
-        if self.position is not None:
-            end = self._store.transferable_end
-            if offset > end:
-                raise ReplicationProtocolError(f"the replica acknowledged {offset}, the log ends at {end}")
+        end = self._store.transferable_end
+        if self.next_offset < 0:
+            begin = self._begin_at(offset)
+            if begin is None:
+                return
+            self.next_offset = begin
+            self.send_soon()
+            # Of a connection that has only asked for bytes it is not known whether it takes them over: a
+            # replica compares its log with this one first.
+            if offset == end:
+                self._joins(offset)
+        elif offset > end:
+            raise ReplicationProtocolError(f"the replica acknowledged {offset}, the log ends at {end}")
+        elif self.position is None:
+            self._joins(offset)
+        else:
             self._store.replicas.acknowledge(self.position, offset)
-            return
-        begin = self._begin_at(offset)
-        if begin is None:
-            return
-        self.next_offset = begin
+
+    def _joins(self, offset: int) -> None:
         self.position = self._store.replicas.join(self.name, offset)
-        log.info("replica connected address=%s its_log_end=%d sent_from=%d", self.name, offset, begin)
-        self.send_soon()
+        log.info("replica connected address=%s its_log_end=%d", self.name, offset)
 
     def _begin_at(self, offset: int) -> int | None:
         """Return the log offset to send from; None if the replica cannot follow, and is closed."""
