@@ -92,7 +92,9 @@ async def test_what_waits_comes_after_a_restart_once(tmp_path: Path) -> None:
         figures = KVTable.decode((await client.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO))).body).table
         assert (figures["timerCongestNum"], figures["timerOffsetBehind"]) == ("1", "0")
         values = (await client.ask(request(RequestCode.GET_TIMER_CHECK_POINT))).body
-        assert len(values) == 56
+        reported = TimerCheckpoint.decode(values)
+        assert (reported.queue_offset, reported.precision_ms) == (5, 1000)
+        assert values.startswith(reported.values())  # what Apache's slaves read
         counts = (await client.ask(request(RequestCode.GET_TIMER_METRICS))).body
         assert TimerMetricsSerializeWrapper.decode(counts).timing_count["T"].count == 1
 

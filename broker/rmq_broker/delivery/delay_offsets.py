@@ -84,7 +84,14 @@ class DelayOffsets:
 
     def decode(self, content: bytes) -> None:
         """Replace all offsets by those of `delayOffset.json`. Raises BodyError."""
-        wrapper = DelayOffsetSerializeWrapper.decode(content)
+        self._take(DelayOffsetSerializeWrapper.decode(content))
+
+    def follow(self, wrapper: DelayOffsetSerializeWrapper) -> None:
+        """Take over a master's offsets on its replica, whose log is flushed as far as they refer to it."""
+        self._take(wrapper)
+        self._noted, self._has_news = None, True
+
+    def _take(self, wrapper: DelayOffsetSerializeWrapper) -> None:
         self._offsets = dict(wrapper.offset_table)
         self._durable = dict(wrapper.offset_table)
         self._data_version = wrapper.data_version or self._data_version

@@ -14,6 +14,7 @@ from .retries import Retries
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmq_remoting.bodies.offsets import DelayOffsetSerializeWrapper
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clock import ClockMs
@@ -61,6 +62,11 @@ class DeliveryService:
             supervisor.every("delayed messages", self.delayed.pause_seconds, self.delayed.deliver_due)
         supervisor.every("delay offsets", LOOK_SECONDS, self._keeper.look)
         supervisor.every("write delay offsets", self._keeper.period_seconds, self._keeper.write)
+
+    def follow_offsets(self, offsets: DelayOffsetSerializeWrapper) -> None:
+        """Take over a master's offsets on its replica (ScheduleMessageService.loadWhenSyncDelayOffset)."""
+        self.delay_offsets.follow(offsets)
+        self._keeper.write()
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
         """Stop delivering; `close` follows when the store has been closed."""

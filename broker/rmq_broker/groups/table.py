@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from rmq_remoting.bodies import fastjson
@@ -143,6 +143,29 @@ class SubscriptionGroupTable:
             del self._forbidden[group]
         self._publish()
 
+    def follow(
+        self,
+        configs: Iterable[SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+        removed: Collection[str],
+        version: DataVersion | None,
+    ) -> int:
+        """Take over the groups of a master, on its replica; return how many differed.
+
+        `removed`: groups that the master has deleted. `version`: the master's data version, which becomes
+        that of this table. None: the master's is older.
+        """
+        changed = [config for config in configs if self._table.get(config.group_name) != config]
+        bits = {group: dict(topics) for group, topics in forbidden.items() if topics}
+        if changed or removed or bits != self._forbidden or version not in (None, self.data_version):
+            self._table.update((config.group_name, config) for config in changed)
+            self._forbidden = bits
+            for name in removed:
+                self._table.pop(name, None)
+                self._entries.pop(name, None)
+            self._publish(version)
+        return len(changed)
+
     # --- persistence ---
 
     def encode(self) -> bytes:
@@ -198,8 +221,8 @@ class SubscriptionGroupTable:
             self._table.update(updated)
             self._publish()
 
-    def _publish(self) -> None:
+    def _publish(self, version: DataVersion | None = None) -> None:
         self.version += 1
-        self.data_version = self.data_version.next(self._now_ms())
+        self.data_version = version or self.data_version.next(self._now_ms())
         for listener in self._listeners:
             listener()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 def build_runtime_info(settings: BrokerSettings, services: Services, tiers: Tiers) -> RuntimeInfo:
     """Build the answer to request 28."""
+    topics, groups, modes = services.topics.table, services.groups.table, services.pops.modes
     return RuntimeInfo(
         services.statistics,
         services.storage.store,
@@ -43,6 +44,7 @@ def build_runtime_info(settings: BrokerSettings, services: Services, tiers: Tier
         settings,
         services.delivery.delayed.positions,
         services.timers.runtime_info,
+        lambda: f"{topics.version}.{groups.version}.{modes.version}",
     )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ..store.api import DiskSpace
 
 _VERSION_TEXT: Final = "V5_3_3"
+# A figure that Apache's broker lacks: replicas ask for it each second.
+METADATA_VERSION: Final = "metadataVersion"
 
 # Figures of features that do not exist here (the transient pool) or are not measured (rates of timers).
 _NOT_THERE: Final = {
@@ -71,10 +73,12 @@ class RuntimeInfo:
         settings: BrokerSettings,
         delay_positions: Callable[[], dict[int, tuple[int, int]]] = dict,
         timer_info: Callable[[], dict[str, str]] = dict,
+        metadata_version: Callable[[], str] = lambda: "0",
     ) -> None:
         """`delay_positions` returns, by delay level, the next offset to deliver and the end of the queue.
 
-        `timer_info` returns the figures of timed messages.
+        `timer_info` returns the figures of timed messages, `metadata_version` a text that differs after
+        each change of topics, groups and request modes, for replicas.
         """
         self._statistics = statistics
         self._store = store
@@ -83,6 +87,7 @@ class RuntimeInfo:
         self._settings = settings
         self._delay_positions = delay_positions
         self._timer_info = timer_info
+        self._metadata_version = metadata_version
 
     def collect(self) -> dict[str, str]:
         """Return all figures by key. Asks the file system for its free space."""
@@ -95,6 +100,7 @@ class RuntimeInfo:
             **self._queues(),
             **self._delay_levels(),
             **self._timer_info(),
+            METADATA_VERSION: self._metadata_version(),
             "brokerActive": "true",
             "brokerVersion": str(VERSION_5_3_3),
             "brokerVersionDesc": _VERSION_TEXT,

@@ -9,6 +9,10 @@ from rmq_remoting.integers import Int32, Int64
 
 
 class SavedOffsets(ConsumerOffsetSerializeWrapper):
-    """The file in Apache's format, plus pending resets under a name that Apache's broker ignores."""
+    """The file in Apache's format, plus members that Apache's broker ignores.
 
+    `reset_marks`: pending resets. `own_commits`: commits that a replica took while its master was away.
+    """
+
+    own_commits: dict[str, dict[Int32, Int64]] = Field(default_factory=dict)
     reset_marks: dict[str, dict[Int32, Int64]] = Field(default_factory=dict)

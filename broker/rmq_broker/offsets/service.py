@@ -33,7 +33,7 @@ class OffsetService:
         store: MessageStore,
         clocks: Clocks,
     ) -> None:
-        self.table = ConsumerOffsetTable(clocks.now_ms)
+        self.table = ConsumerOffsetTable(clocks.now_ms, is_replica=settings.is_replica)
         self.broadcast = BroadcastOffsets(self.table, consumers, store, settings, clocks.steady_ms)
         self.file = ConfigFile(
             settings.config_dir / "consumerOffset.json",

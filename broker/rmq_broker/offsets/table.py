@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.bodies import fastjson
@@ -46,11 +46,14 @@ class ConsumerOffsetTable:
     cost of a snapshot depends on the changes since the last one, not on the number of groups.
     """
 
-    def __init__(self, now_ms: ClockMs) -> None:
+    def __init__(self, now_ms: ClockMs, *, is_replica: bool = False) -> None:
+        """`is_replica`: note the commits of consumers apart, because the master has to get them."""
         self.data_version = DataVersion(timestamp=now_ms())
         self.revision = 0
         # Commits of a lower offset than before: after a reset, or from overlapping members.
         self.backward_commits = 0
+        # On a replica: commits that its master may not have, a part of the table. None on a master.
+        self._own: dict[str, OffsetsByQueue] | None = {} if is_replica else None
         self._now_ms = now_ms
         self._table: dict[str, OffsetsByQueue] = {}
         self._reset: dict[str, OffsetsByQueue] = {}
@@ -79,6 +82,8 @@ class ConsumerOffsetTable:
             offsets = self._table[key] = {}
         if offset < (before := offsets.get(queue_id, NO_OFFSET)):
             self._note_going_back(key, queue_id, before, offset, connection)
+        if self._own is not None and connection is not None:
+            self._own.setdefault(key, {})[queue_id] = offset
         self._set(key, offsets, queue_id, offset)
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -177,6 +182,47 @@ class ConsumerOffsetTable:
         self.revision += 1
         return offset
 
+    # --- a replica's offsets ---
+
+    @property
+    def own_commits(self) -> dict[str, OffsetsByQueue]:
+        """Commits of consumers at this replica that its master may not have; empty on a master."""
+        return self._own or {}
+
+    def groups_with_own_commits(self) -> set[str]:
+        """Return the groups that have committed at this replica what its master may not have."""
+        return {split_key(key)[1] for key in self.own_commits}
+
+    def drop_own_commit(self, key: str, queue_id: int) -> None:
+        """Forget that an offset was committed at this replica: the master has it, or a later one."""
+        if self._own is not None and self._own.get(key, {}).pop(queue_id, None) is not None:
+            self.revision += 1
+            if not self._own[key]:
+                del self._own[key]
+
+    def follow_entry(self, key: str, offsets: OffsetsByQueue) -> None:
+        """Replace the offsets of a group in a topic by those of the master; none removes the entry."""
+        if self._table.get(key, {}) == offsets:
+            return
+        self.revision += 1
+        if offsets:
+            self._table[key] = offsets
+            self._changed.add(key)
+        else:
+            del self._table[key]
+            self._changed.discard(key)
+            self._encoded.pop(key, None)
+
+    def follow_resets(self, marks: dict[str, OffsetsByQueue]) -> None:
+        """Replace the pending resets by those of the master."""
+        if marks != self._reset:
+            self._reset = marks
+            self.revision += 1
+
+    def entry_keys(self) -> list[str]:
+        """Return the keys of all entries."""
+        return list(self._table)
+
     # --- removal and copies ---
 
     def remove_topic(self, topic: str) -> int:
@@ -223,11 +269,11 @@ class ConsumerOffsetTable:
         encoded = self._encoded
         for key in list(self._changed):
             self.encode_entry(key)
-        marks = b",".join([_entry(key, offsets) for key, offsets in self._reset.items()])
-        return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (
+        return b'{"dataVersion":%b,"offsetTable":{%b}%b%b}' % (
             self.data_version.encode(),
             b",".join(encoded.values()),
-            b',"resetMarks":{%b}' % marks if marks else b"",
+            _member(b"ownCommits", self.own_commits),
+            _member(b"resetMarks", self._reset),
         )
 
     def decode(self, content: bytes) -> None:
@@ -235,6 +281,8 @@ class ConsumerOffsetTable:
         saved = SavedOffsets.decode(content)
         self._table = saved.offset_table
         self._reset = saved.reset_marks
+        if self._own is not None:
+            self._own = saved.own_commits
         self.data_version = saved.data_version or self.data_version
         self._encoded.clear()
         self._changed = set(self._table)
@@ -253,7 +301,7 @@ class ConsumerOffsetTable:
             self._changed.discard(key)
             self._encoded.pop(key, None)
             self.revision += 1
-        for further in (self._reset, self._pulled):
+        for further in (self._reset, self._pulled, self.own_commits):
             for key in [key for key in further if _is_of(key, topic, groups)]:
                 del further[key]
         return len(keys)
@@ -286,6 +334,12 @@ def _entry(key: str, offsets: OffsetsByQueue) -> bytes:
     return b"%b:{%b}" % (fastjson.dumps(key), listed.encode())
 
 
+def _member(name: bytes, table: Mapping[str, OffsetsByQueue]) -> bytes:
+    """Return a further member of the file, with the comma before it; empty without entries."""
+    entries = b",".join([_entry(key, offsets) for key, offsets in table.items()])
+    return b',"%b":{%b}' % (name, entries) if entries else b""
+
+
 def _is_of(key: str, topic: str | None, groups: tuple[str, ...]) -> bool:
     of_topic, of_group = _split(key)
     return of_topic == topic or of_group in groups
@@ -294,3 +348,9 @@ def _is_of(key: str, topic: str | None, groups: tuple[str, ...]) -> bool:
 def _split(key: str) -> tuple[str, str]:
     topic, _, group = key.partition(_SEPARATOR)
     return topic, group
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the topic and the group of `key_of`; a broadcasting group without its mark."""
+    topic, group = _split(key)
+    return topic, group.partition(_SEPARATOR)[0]

@@ -21,6 +21,7 @@ class RequestModes:
     """The modes that administrators have set, by topic and group."""
 
     def __init__(self, settings: PopSettings) -> None:
+        self.version = 0  # grows with every change
         self._settings = settings
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
@@ -43,18 +44,30 @@ class RequestModes:
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Set a group's mode for a topic."""
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self.version += 1
+
+    def follow(self, modes: dict[str, dict[str, SetMessageRequestModeRequestBody]]) -> bool:
+        """Take over the modes of a master, on its replica; tell whether they differed."""
+        is_new = modes != self._modes
+        if is_new:
+            self._modes = modes
+            self.version += 1
+        return is_new
 
     def forget_topics(self, topics: Collection[str]) -> bool:
         """Forget deleted topics; tell whether any had a mode."""
         known = [topic for topic in topics if topic in self._modes]
         for topic in known:
             del self._modes[topic]
+            self.version += 1
         return bool(known)
 
     def forget_group(self, group: str) -> bool:
         """Forget a deleted group; tell whether it had a mode."""
         known = [modes for modes in self._modes.values() if modes.pop(group, None) is not None]
-        self._modes = {topic: modes for topic, modes in self._modes.items() if modes}
+        if known:
+            self._modes = {topic: modes for topic, modes in self._modes.items() if modes}
+            self.version += 1
         return bool(known)
 
     def encode(self) -> bytes:

@@ -87,7 +87,7 @@ class TimerEntering:
             else:
                 entries, next_offset = await self._read()
                 for entry in entries:
-                    if not announced.enter(entry, not_before_ms):
+                    if not pending.was_delivered(entry) and not announced.enter(entry, not_before_ms):
                         return
                 pending.queue_offset = next_offset
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -56,6 +56,17 @@ class DueSlot:
     messages: array[int]
     deletes: array[int]
     done: int = 0  # the number of `messages` that were delivered or skipped
+
+
+class DeliveredTimers(NamedTuple):
+    """Messages that a master has delivered: those of the queue before an offset, due before a time.
+
+    `handed_over_ms` is that of the master's checkpoint.
+    """
+
+    before_ms: int
+    before_offset: int
+    handed_over_ms: int
 
 
 class PendingTimers:
@@ -232,6 +243,8 @@ class PendingTimers:
             precision_ms=self.wheel.precision_ms,
             handed_over_ms=before.handed_over_ms,
             apaches_read_ms=max(0, apaches_read_ms),
+            delivered_ms=before.delivered_ms,
+            delivered_offset=before.delivered_offset,
         )
         return Snapshot(checkpoint, log_begin, log_data, self.wheel.take_changes(), commit_log_end)
 
@@ -247,6 +260,45 @@ class PendingTimers:
         """Take note that a snapshot was written; to be called on the loop."""
         self.checkpoint = snapshot.checkpoint
         self.timer_log.was_written(snapshot.checkpoint.log_end)
+
+    # --- replication ---
+
+    def reported(self) -> TimerCheckpoint:
+        """Return the durable state for replicas, including time that passed without due messages."""
+        return self.checkpoint if self.has_changed else replace(self.checkpoint, read_ms=self.read_ms)
+
+    def was_delivered(self, entry: TimerEntry) -> bool:
+        """Whether the broker that was the master before this one has certainly delivered a message."""
+        known = self.checkpoint
+        return entry.queue_offset < known.delivered_offset and entry.out_ms < known.delivered_ms
+
+    def follow(self, delivered: DeliveredTimers) -> None:
+        """Take over on a replica what its master has delivered; raises OSError, blocks.
+
+        A replica keeps no entries of waiting messages: as a master it enters those of the queue that are not
+        delivered. Entries of a time when this broker was the master itself are dropped, because the log
+        may have changed since.
+        """
+        if self.count or self.timer_log.end != self.timer_log.begin or self.wheel.used_pages():
+            # In this order: a start after a crash in between finds the timer log shorter than the checkpoint
+            # says, and enters the queue again.
+            self.timer_log.cut(self.timer_log.begin)
+            self.wheel.clear_all()
+            self.wheel.write(self.wheel.take_changes())
+            self.count = 0
+        self.checkpoint = TimerCheckpoint(
+            read_ms=delivered.before_ms,
+            log_end=self.timer_log.end,
+            timestamp_ms=self._now_ms(),
+            counter=self.checkpoint.counter + 1,
+            precision_ms=self.wheel.precision_ms,
+            handed_over_ms=delivered.handed_over_ms,
+            apaches_read_ms=delivered.before_ms,
+            delivered_ms=delivered.before_ms,
+            delivered_offset=delivered.before_offset,
+        )
+        self.read_ms, self.queue_offset = self.second_of(delivered.before_ms), 0
+        self.checkpoint.save(self._checkpoint_path)
 
     # --- opening; blocks ---
 

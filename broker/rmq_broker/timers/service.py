@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..topics.table import TopicsChanged, TopicTable
     from .intake import TimerIntake
     from .log_unit import Unit
-    from .pending import Snapshot
+    from .pending import DeliveredTimers, Snapshot
 
 log = logging.getLogger("rmq.broker.timers")
 
@@ -145,6 +145,24 @@ class TimerService:
             self.pending.timer_log.close()
             await self.counts_file.close()
 
+    # --- replication ---
+
+    async def follow(self, delivered: DeliveredTimers) -> None:
+        """Take over on a replica what its master has delivered. Raises OSError.
+
+        The log has to be flushed as far as the master's log went at that time.
+        """
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._snapshot = None  # of a time when this broker was the master
+        self._writing = asyncio.get_running_loop().run_in_executor(None, self.pending.follow, delivered)
+        await asyncio.shield(self._writing)
+
+    def follow_counts(self, content: bytes) -> None:
+        """Take over a master's numbers of waiting messages (`timermetrics`). Raises BodyError."""
+        self.counts.decode(content)
+        self.counts_file.changed()
+
     # --- periodic work ---
 
     def flush_seconds(self) -> float:
@@ -153,6 +171,8 @@ class TimerService:
 
     async def flush(self) -> None:
         """Write changes to disk once the commit log is flushed as far as they refer to it."""
+        if self._writing is not None and not self._writing.done():
+            return  # what a master has delivered
         if self._snapshot is None and self.pending.has_changed:
             self._snapshot = self._take_snapshot()
         snapshot = self._snapshot

@@ -208,6 +208,20 @@ class TopicTable:
         )
         self._repair_auto_create_topic()
 
+    def follow(self, configs: Iterable[TopicConfig], version: DataVersion | None) -> int:
+        """Take over the topics of a master, on its replica; return how many differed.
+
+        Topics that it lacks stay. `version`: the master's data version, which becomes that of this table.
+        None: the master's is older.
+        """
+        changed = [config for config in configs if self._table.get(config.topic_name) != config]
+        if changed or version not in (None, self.data_version):
+            _tell_uncompacted(changed)
+            self._table.update((config.topic_name, config) for config in changed)
+            self._forget_entries(config.topic_name for config in changed)
+            self._publish(TopicsChanged(updated=tuple(changed)), version)
+        return len(changed)
+
     def next_data_version(self) -> None:
         """Increase the data version, so that name servers treat the table as changed."""
         self._publish(TopicsChanged())
@@ -234,13 +248,7 @@ class TopicTable:
         A topic of Apache's broker with compaction is kept and served, but nothing compacts its messages.
         """
         wrapper = TopicConfigSerializeWrapper.decode(content)
-        for config in wrapper.topic_config_table.values():
-            if config.attributes.get(CLEANUP_POLICY) == COMPACTION:
-                log.error(
-                    "topic is not compacted topic=%s %s=%s: this version deletes its messages after "
-                    "fileReservedTime, the newest of each key too; raise fileReservedTime or move the topic",
-                    *(config.topic_name, CLEANUP_POLICY, COMPACTION),
-                )
+        _tell_uncompacted(wrapper.topic_config_table.values())
         self._table.update(wrapper.topic_config_table)
         self._entries.clear()
         self.data_version = wrapper.data_version
@@ -292,11 +300,21 @@ class TopicTable:
         for name in names:
             self._entries.pop(name, None)
 
-    def _publish(self, change: TopicsChanged) -> None:
+    def _publish(self, change: TopicsChanged, version: DataVersion | None = None) -> None:
         self.version += 1
-        self.data_version = self.data_version.next(self._now_ms())
+        self.data_version = version or self.data_version.next(self._now_ms())
         for listener in self._listeners:
             listener(change)
+
+
+def _tell_uncompacted(configs: Iterable[TopicConfig]) -> None:
+    for config in configs:
+        if config.attributes.get(CLEANUP_POLICY) == COMPACTION:
+            log.error(
+                "topic is not compacted topic=%s %s=%s: this version deletes its messages after "
+                "fileReservedTime, the newest of each key too; raise fileReservedTime or move the topic",
+                *(config.topic_name, CLEANUP_POLICY, COMPACTION),
+            )
 
 
 def _text(config: TopicConfig) -> str:

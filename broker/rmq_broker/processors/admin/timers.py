@@ -20,8 +20,8 @@ class TimerAdminProcessor:
         self._timers = timers
 
     def check_point(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """60: the seven values of `timercheck`."""
-        return request.response(ResponseCode.SUCCESS, body=self._timers.pending.checkpoint.values())
+        """60: the content of `timercheck`; Apache's slaves read the seven values at its beginning."""
+        return request.response(ResponseCode.SUCCESS, body=self._timers.pending.reported().encode())
 
     def counts(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """61: the content of `timermetrics`."""

@@ -18,6 +18,8 @@ _OURS = TimerCheckpoint(
     precision_ms=1000,
     handed_over_ms=3000,
     apaches_read_ms=4000,
+    delivered_ms=2000,
+    delivered_offset=11,
 )
 
 
@@ -33,6 +35,14 @@ def test_apaches_broker_finds_its_values(tmp_path: Path) -> None:
     assert content[:56] == pack(">qqqqqqq", 4000, 520, 17, 17, 0, 1, 4) == _OURS.values()
 
 
+def test_the_answer_to_replicas_has_all_values() -> None:
+    encoded = _OURS.encode()
+    assert encoded.startswith(_OURS.values())
+    assert TimerCheckpoint.decode(encoded) == _OURS
+    apaches = TimerCheckpoint.decode(_OURS.values())  # as Apache's broker answers
+    assert (apaches.read_ms, apaches.queue_offset, apaches.handed_over_ms) == (4000, 17, 4000)
+
+
 def test_values_written_by_apaches_broker_take_precedence(tmp_path: Path) -> None:
     path = tmp_path / "timercheck"
     _OURS.save(path)
@@ -42,6 +52,7 @@ def test_values_written_by_apaches_broker_take_precedence(tmp_path: Path) -> Non
     found = TimerCheckpoint.load(path)
     assert (found.read_ms, found.log_end, found.queue_offset) == (9000, 1040, 30)
     assert (found.handed_over_ms, found.precision_ms) == (9000, 0)
+    assert (found.delivered_ms, found.delivered_offset) == (0, 0)
 
 
 def test_without_a_file_all_values_are_zero(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""Requests of a replica to its master."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_remoting.bodies.kv import KVTable
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import RequestTimeout
+from rmq_remoting.headers.offsets import UpdateConsumerOffsetRequestHeader
+
+if TYPE_CHECKING:
+    from rmq_remoting.client import RemotingClient
+
+# Apache's slaves wait for 3 s; a table of many groups may take longer.
+_TIMEOUT_SECONDS: Final = 10.0
+# Figures of request 28: both brokers have the first one.
+_LOG_END: Final = "commitLogMaxOffset"
+_METADATA_VERSION: Final = "metadataVersion"
+_ADVICE: Final = (
+    "; the master checks users: set innerClientAuthenticationCredentials to the keys of a user with the "
+    "action GET on the cluster, and UPDATE on topics and groups"
+)
+
+
+class MetadataError(Exception):
+    """The master refused a request, or its answer cannot be used."""
+
+
+class MasterState(NamedTuple):
+    """Where the master's log ends, and a text that differs after each change of its metadata.
+
+    The text is empty for Apache's broker.
+    """
+
+    log_end: int
+    metadata_version: str
+
+
+class Master:
+    """The master at one address."""
+
+    def __init__(self, client: RemotingClient, address: str) -> None:
+        self.address = address
+        self._client = client
+
+    async def connect(self) -> None:
+        """Connect to the master, unless there is a connection. Raises RequestError."""
+        await self._client.connect(self.address)
+
+    async def ask(self, code: RequestCode) -> bytes:
+        """Return the body of the answer to a request without fields. Raises RequestError, MetadataError."""
+        body = (await self._request(RemotingCommand.request(code))).body
+        if not body:
+            raise MetadataError(f"request {int(code)} was answered without a body")
+        return body
+
+    async def state(self) -> MasterState:
+        """Return the master's state. Raises RequestError, MetadataError, BodyError."""
+        figures = KVTable.decode(await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
+        log_end = figures.get(_LOG_END, "")
+        if not (log_end.isascii() and log_end.isdigit()):
+            raise MetadataError(f"figure {_LOG_END} must be a number, not {log_end!r:.40}")
+        return MasterState(int(log_end), figures.get(_METADATA_VERSION, ""))
+
+    async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Commit a group's offset, as its consumers do. Raises RequestError, MetadataError."""
+        header = UpdateConsumerOffsetRequestHeader(
+            commit_offset=offset, consumer_group=group, queue_id=queue_id, topic=topic
+        )
+        await self._request(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
+
+    async def _request(self, request: RemotingCommand) -> RemotingCommand:
+        try:
+            response = await self._client.request(self.address, request, _TIMEOUT_SECONDS)
+        except RequestTimeout:
+            # The connection may be dead without notice, so the retry opens another one.
+            self._client.close_address(self.address)
+            raise
+        if response.code != ResponseCode.SUCCESS:
+            advice = _ADVICE if response.code == ResponseCode.NO_PERMISSION else ""
+            raise MetadataError(
+                f"request {request.code} refused, code {response.code}: {response.remark}{advice}"
+            )
+        return response
