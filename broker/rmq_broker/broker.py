@@ -102,6 +102,7 @@ class Broker:
                 services.filters.load,
                 services.delivery.load,
                 services.timers.load,
+                self.replication.load,
             ):
                 await asyncio.to_thread(load)
         except OSError as error:

@@ -28,8 +28,10 @@ from .processors.build import Processors, build_processors
 from .processors.processor_table import build_dispatchers
 from .registration.announcements import BrokerIdentity
 from .registration.registrar import Registrar
+from .replication.metadata.build import MetadataDependencies
 from .replication.service import ReplicationService
 from .services import Services, build_services
+from .topics.deletion import TopicDeletion
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.access.tables import AccessTables
@@ -104,7 +106,7 @@ def _build(
         registrar,
         replication,
         processors.caches,
-        clocks.now_ms,
+        clocks,
     )
     return Broker(settings, supervisor, address, services, registrar, replication, listeners, metrics)
 
@@ -132,9 +134,27 @@ def build_processing(
     registrar = Registrar(
         identity, settings, settings, services.topics.table, signer=signer, tls=client_tls(settings)
     )
-    replication = ReplicationService(settings, services.storage.store, registrar, clocks.now_ms)
+    replication = ReplicationService(
+        settings, services.storage.store, registrar, _metadata(settings, services), clocks
+    )
     runtime_info = build_runtime_info(settings, services, tiers)
     processors = build_processors(
         configuration, services, address, registrar, replication, runtime_info, clocks
     )
     return registrar, replication, processors
+
+
+def _metadata(settings: BrokerSettings, services: Services) -> MetadataDependencies:
+    topics, offsets, store = services.topics.table, services.offsets.table, services.storage.store
+    return MetadataDependencies(
+        topics=topics,
+        deletion=TopicDeletion(topics, offsets, store, services.statistics),
+        groups=services.groups.table,
+        consumers=services.clients.consumers,
+        offsets=offsets,
+        delivery=services.delivery,
+        timers=services.timers,
+        pops=services.pops,
+        store=store,
+        config_dir=settings.config_dir,
+    )

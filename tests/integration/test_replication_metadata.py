@@ -19,7 +19,6 @@ from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.codes import ResponseCode
 from tests.support.broker_requests import create_topic, request, send, sent, succeeded
 from tests.support.brokers import RunningBroker, broker_configuration, running_broker
-from tests.support.metadata import following_metadata
 from tests.support.namesrv import running_namesrv
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import RawClient
@@ -54,8 +53,9 @@ async def _replica(
     broker = RunningBroker(broker_configuration(folder, readyWaitMillis=3000, **keys))
     try:
         await broker.start()
-        async with following_metadata(broker) as metadata:
-            yield broker, metadata
+        metadata = broker.broker.replication.metadata
+        assert metadata is not None
+        yield broker, metadata
     finally:
         await broker.stop()
 

@@ -12,6 +12,7 @@ from rmq_remoting.daemon.tls_metrics import TlsCollector
 
 from ..pop.metrics import PopCollector
 from ..registration.metrics import RegistrationCollector
+from ..replication.metadata.metrics import MetadataCollector
 from ..replication.metrics import ReplicationCollector
 from ..timers.metrics import TimerCollector
 from ..transactions.metrics import TransactionCollector
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
-    from ..clock import ClockMs
+    from ..clock import Clocks
     from ..network.listeners import Listeners
     from ..network.tiers import Tiers
     from ..registration.registrar import Registrar
@@ -57,12 +58,13 @@ def build_metrics(
     registrar: Registrar,
     replication: ReplicationService,
     caches: Iterable[BoundedCache[Any, Any]],
-    now_ms: ClockMs,
+    clocks: Clocks,
 ) -> BrokerMetrics:
     """Build the collectors of all services, and the server that shows them.
 
     `caches` are those of the processors; the services' own are added.
     """
+    now_ms, steady_ms = clocks.now_ms, clocks.steady_ms
     storage, system_topics = services.storage, services.topics.table.system_topics
     observed = Observed(
         settings=settings,
@@ -91,6 +93,8 @@ def build_metrics(
         RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
         TlsCollector(listeners.contexts),
     )
+    if replication.metadata is not None:
+        collectors += (MetadataCollector(replication.metadata.sync, steady_ms),)
     if services.replays is not None:
         collectors += (services.replays,)
     return BrokerMetrics(settings, supervisor, collectors)

@@ -64,8 +64,10 @@ class Follower:
         client: RemotingClient,
         lookup: MasterLookup,
         now_ms: Callable[[], int],
+        on_following: Callable[[], None],
     ) -> None:
-        """`lookup` finds the master; `client` sends it requests."""
+        """`lookup` finds the master, `client` sends it requests; `on_following`: a connection is there."""
+        self._on_following = on_following
         self._settings = settings
         self._store = store
         self._client = client
@@ -129,6 +131,7 @@ class Follower:
             self._received_here = 0
             log.info("following the master address=%s from=%d", master.ha, end)
             self.status.problem, self.status.is_connected = "", True
+            self._on_following()
             reporting = loop.create_task(self._report_regularly(connection))
             try:
                 while self._lookup.known == master:

@@ -9,20 +9,23 @@ from rmq_remoting.daemon.tasks import OnDeath
 
 from .following import Follower
 from .lookup import MasterLookup
+from .metadata.build import MetadataReplication
 from .serving import ReplicaServer
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
-    from ..clock import ClockMs
+    from ..clock import Clocks
     from ..registration.registrar import Registrar
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
+    from .metadata.build import MetadataDependencies
 
 log = logging.getLogger("rmq.broker.replication")
 
 _FOLLOWING: Final = "replication"
 _SERVING: Final = "replicas"
+_METADATA: Final = "metadata"
 
 
 class ReplicationService:
@@ -33,19 +36,30 @@ class ReplicationService:
         settings: BrokerSettings,
         store: MessageStore,
         registrar: Registrar,
-        now_ms: ClockMs,
+        metadata: MetadataDependencies,
+        clocks: Clocks,
     ) -> None:
         """`registrar` knows the name servers, and its client sends requests to the master."""
         self.lookup = MasterLookup(settings, registrar)
         self.server = ReplicaServer(settings, store)
-        self.follower = (
-            Follower(settings, store, registrar.client, self.lookup, now_ms) if settings.is_replica else None
-        )
+        self.follower: Follower | None = None
+        self.metadata: MetadataReplication | None = None
+        if settings.is_replica:
+            client = registrar.client
+            self.metadata = MetadataReplication(metadata, client, self._master_address, clocks.steady_ms)
+            self.follower = Follower(
+                settings, store, client, self.lookup, clocks.now_ms, self.metadata.sync.wake
+            )
 
     @property
     def has_master(self) -> bool:
         """Whether this broker is a replica that follows its master now."""
         return self.follower is not None and self.follower.status.is_connected
+
+    def load(self) -> None:
+        """Read the files of a replica. Raises ConfigFileError; blocks."""
+        if self.metadata is not None:
+            self.metadata.load()
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Look after the connections of replicas, or follow the master."""
@@ -53,10 +67,20 @@ class ReplicationService:
         if self.follower is not None:
             # A fault in following must not leave a replica that silently stays behind: it restarts.
             supervisor.start(_FOLLOWING, self.follower.run, on_death=OnDeath.STOP_DAEMON)
+        if self.metadata is not None:
+            supervisor.start(_METADATA, self.metadata.sync.run)
 
     async def stop(self, supervisor: TaskSupervisor) -> None:
-        """Follow the master no longer."""
+        """Follow the master no longer. Raises OSError."""
         await supervisor.cancel(_FOLLOWING)
+        await supervisor.cancel(_METADATA)
         await supervisor.cancel(_SERVING)
         if self.follower is not None:
             self.follower.close()
+        if self.metadata is not None:
+            await self.metadata.close()
+
+    def _master_address(self) -> str | None:
+        """Return where clients reach the master; None if it is not known."""
+        known = self.lookup.known
+        return None if known is None else known.clients or None
