@@ -19,6 +19,7 @@ from tests.support.brokers import RunningBroker, broker_configuration, running_b
 from tests.support.namesrv import running_namesrv
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import RawClient
+from tests.support.stores import BORN_HOST, template
 from tests.support.waiting import until
 
 _BODY = b"x" * 1000
@@ -330,3 +331,29 @@ async def test_with_users_only_named_addresses_may_replicate(tmp_path: Path) -> 
             assert await reader.read(1) == b""
         writer.close()
         assert not master.store.replicas.positions
+
+
+async def test_a_replica_with_keys_follows_a_master_with_users(tmp_path: Path, namesrv: str) -> None:
+    keys = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": '{"username":"admin","password":"secret"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"inners-secret"}',
+        "haAllowedReplicas": "127.0.0.0/8",
+    }
+    async with running_broker(tmp_path / "m", namesrvAddr=namesrv, **keys) as master:
+        for _ in range(
+            2
+        ):  # the second time the replica compares its log, and asks for the extent of the other
+            async with _running(_replica(tmp_path / "r", namesrv, **keys)) as replica:
+                await until(lambda: replica.broker.replication.has_master, 20)
+                master.store.put(
+                    master.store.queues.get_or_create("T", 0),
+                    template("T"),
+                    b"body",
+                    b"",
+                    tags_code=0,
+                    born_timestamp_ms=0,
+                    born_host=BORN_HOST,
+                )
+                await _same_log(master, replica)
