@@ -12,6 +12,7 @@ from rmq_remoting.daemon.config_file import ConfigFileError
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import OnDeath
 
+from .static_topics.cleaning import CLEANING_SECONDS
 from .statistics.broker_statistics import SAMPLE_SECONDS
 from .store.api import StoreError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .replication.service import ReplicationService
     from .services import Services
     from .settings.broker import BrokerSettings
+    from .static_topics.cleaning import MappingCleaner
 
 log = logging.getLogger("rmq.broker")
 
@@ -47,6 +49,7 @@ class Broker:
         replication: ReplicationService,
         listeners: Listeners,
         metrics: BrokerMetrics,
+        mapping_cleaner: MappingCleaner,
     ) -> None:
         self.settings = settings
         self.address = address
@@ -55,6 +58,7 @@ class Broker:
         self.replication = replication
         self.listeners = listeners
         self.metrics = metrics
+        self.mapping_cleaner = mapping_cleaner
         self._supervisor = supervisor
         self._is_loaded = False
 
@@ -150,6 +154,7 @@ class Broker:
         if delivers:
             services.pops.start_tasks(supervisor)
             services.transactions.start_tasks(supervisor)
+            supervisor.every("clean mappings", CLEANING_SECONDS, self.mapping_cleaner.clean_in_time)
         self.replication.start_tasks(supervisor)
         supervisor.every("statistics", SAMPLE_SECONDS, services.statistics.sample)
 
@@ -197,6 +202,7 @@ class Broker:
             services.offsets.flusher.flush()
         files = (
             services.topics.file,
+            services.topics.mappings_file,
             services.groups.file,
             services.offsets.file,
             services.filters.file,

@@ -31,6 +31,7 @@ from .registration.registrar import Registrar
 from .replication.metadata.build import MetadataDependencies
 from .replication.service import ReplicationService
 from .services import Services, build_services
+from .static_topics.cleaning import MappingCleaner
 from .topics.deletion import TopicDeletion
 
 if TYPE_CHECKING:
@@ -108,7 +109,16 @@ def _build(
         processors.caches,
         clocks,
     )
-    return Broker(settings, supervisor, address, services, registrar, replication, listeners, metrics)
+    cleaner = MappingCleaner(
+        settings,
+        services.topics.table,
+        services.storage.store,
+        processors.other_brokers,
+        clocks.now_seconds,
+    )
+    return Broker(
+        settings, supervisor, address, services, registrar, replication, listeners, metrics, cleaner
+    )
 
 
 def build_processing(

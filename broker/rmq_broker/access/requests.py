@@ -74,6 +74,7 @@ _BY_FIELDS: Final[Mapping[int, Fields]] = {
     Code.VIEW_MESSAGE_BY_ID: Fields(READ, topics=("topic",)),
     Code.QUERY_CONSUME_QUEUE: Fields(_GET, groups=("consumerGroup",), topics=("topic",)),
     Code.UPDATE_AND_CREATE_TOPIC: Fields(_CREATE, topics=("topic",)),
+    Code.UPDATE_AND_CREATE_STATIC_TOPIC: Fields(_CREATE, topics=("topic",)),
     Code.DELETE_TOPIC_IN_BROKER: Fields(_DELETE, topics=("topic",)),
     Code.GET_TOPIC_CONFIG: Fields(_GET, topics=("topic",)),
     Code.GET_TOPIC_STATS_INFO: Fields(_GET, topics=("topic",)),

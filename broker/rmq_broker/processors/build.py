@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
@@ -20,11 +21,14 @@ from ..pulling.reading import PullReading
 from ..pulling.replica_reads import ReplicaReads
 from ..sending.redirection import Redirection
 from ..sending.target_check import TargetChecker
+from ..static_topics.other_brokers import OtherBrokers
+from ..static_topics.pulls import LogicalPulls
 from .admin.build import AdminProcessors, build_admin_processors
 from .client import ClientProcessor
 from .cold_records import ColdRecords
 from .consumer import ConsumerOffsetProcessor
 from .locks import QueueLockProcessor
+from .logical_queues import LogicalQueueProcessor
 from .offsets import QueueOffsetProcessor
 from .pop_processors import PopProcessors, build_pop_processors
 from .pull import PullProcessor
@@ -69,9 +73,8 @@ class ClientProcessors:
     """What clients ask about themselves, their groups and queues, and single messages."""
 
     client: ClientProcessor
-    consumer_offset: ConsumerOffsetProcessor
     locks: QueueLockProcessor
-    queue_offset: QueueOffsetProcessor
+    offsets: LogicalQueueProcessor
     query: QueryProcessor
 
 
@@ -84,11 +87,12 @@ class Processors:
     pops: PopProcessors
     clients: ClientProcessors
     admin: AdminProcessors
+    other_brokers: OtherBrokers
 
     @property
     def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
         """The bounded caches of all processors, for their metrics."""
-        return (*self.sends.caches, *self.pull.caches, *self.pops.caches)
+        return (*self.sends.caches, *self.pull.caches, *self.pops.caches, *self.other_brokers.caches)
 
 
 def build_processors(
@@ -111,14 +115,16 @@ def build_processors(
         time.monotonic,
         services.pulls.slices,
     )
+    brokers = OtherBrokers(settings, registrar.client, settings.name_server_addresses, time.monotonic)
     processors = Processors(
         sends=_send_processors(settings, services, address, registrar, now_ms),
-        pull=_pull_processor(settings, services, replication),
+        pull=_pull_processor(settings, services, replication, brokers),
         pops=build_pop_processors(settings, services, routes, now_ms),
-        clients=_client_processors(settings, services, clocks.steady_ms),
+        clients=_client_processors(settings, services, brokers, clocks.steady_ms),
         admin=build_admin_processors(
             configuration, services, address, registrar, replication, runtime_info, now_ms
         ),
+        other_brokers=brokers,
     )
     configuration.on_change(processors.sends.send.settings_changed)
     configuration.on_change(processors.pull.settings_changed)
@@ -167,7 +173,10 @@ def _send_processors(
 
 
 def _pull_processor(
-    settings: BrokerSettings, services: Services, replication: ReplicationService
+    settings: BrokerSettings,
+    services: Services,
+    replication: ReplicationService,
+    brokers: OtherBrokers,
 ) -> PullProcessor:
     store, offsets, pulls = services.storage.store, services.offsets, services.pulls
     admission = PullAdmission(
@@ -186,12 +195,16 @@ def _pull_processor(
     answering = PullAnswering(offsets.table, services.statistics, replicas)
     cold = ColdPulls(store, pulls.cold_reads)
     holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering, cold)
-    return PullProcessor(admission, reading, holding, answering, cold, replicas)
+    logical = LogicalPulls(services.topics.table, brokers)
+    return PullProcessor(admission, reading, holding, answering, cold, replicas, logical)
 
 
-def _client_processors(settings: BrokerSettings, services: Services, steady_ms: ClockMs) -> ClientProcessors:
+def _client_processors(
+    settings: BrokerSettings, services: Services, brokers: OtherBrokers, steady_ms: ClockMs
+) -> ClientProcessors:
     topics, groups, offsets = services.topics.table, services.groups.table, services.offsets.table
     clients, store = services.clients, services.storage.store
+    consumers = ConsumerOffsetProcessor(offsets, groups, topics, store, services.offsets.first_subscriptions)
     return ClientProcessors(
         client=ClientProcessor(
             clients.consumers,
@@ -202,10 +215,15 @@ def _client_processors(settings: BrokerSettings, services: Services, steady_ms: 
             settings,
             steady_ms,
         ),
-        consumer_offset=ConsumerOffsetProcessor(
-            offsets, groups, topics, store, services.offsets.first_subscriptions
-        ),
         locks=QueueLockProcessor(clients.queue_locks, groups, topics, settings.broker_name),
-        queue_offset=QueueOffsetProcessor(store),
+        offsets=LogicalQueueProcessor(
+            QueueOffsetProcessor(store),
+            consumers,
+            topics,
+            offsets,
+            store,
+            brokers,
+            asyncio.get_running_loop(),
+        ),
         query=QueryProcessor(store, settings, StoredTopics(services.access.guard)),
     )

@@ -65,7 +65,9 @@ class QueueLockProcessor:
         return request.response(ResponseCode.SUCCESS, remark)
 
     def _is_here(self, queue: MessageQueue) -> bool:
-        config = self._topics.get(queue.topic)
+        config, mapping = self._topics.get(queue.topic), self._topics.mappings.get(queue.topic)
+        if mapping is not None:  # the broker name of a logical queue stands for its scope
+            return queue.queue_id in mapping.leaders
         if config is None or queue.broker_name != self._broker_name:
             return False
         return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)

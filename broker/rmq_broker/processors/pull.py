@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rmq_remoting.answers import Result
 
 from ..pulling.outcomes import Found, NotFound, Outcome
+from ..pulling.request import LogicalQueue
 from ..store.api import ColdRead
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..pulling.reading import PullReading
     from ..pulling.replica_reads import ReplicaReads
     from ..pulling.request import Pull
+    from ..static_topics.pulls import LogicalPulls
 
 
 class PullProcessor:
@@ -35,13 +37,16 @@ class PullProcessor:
         answering: PullAnswering,
         cold: ColdPulls,
         replicas: ReplicaReads,
+        logical: LogicalPulls,
     ) -> None:
+        """`logical` translates pulls from static topics."""
         self._admission = admission
         self._reading = reading
         self._holding = holding
         self._answering = answering
         self._cold = cold
         self._replicas = replicas
+        self._logical = logical
         self.caches = admission.caches
 
     def settings_changed(self, change: Change) -> None:
@@ -55,7 +60,10 @@ class PullProcessor:
         """
         if connection.is_closed:
             return None  # a reset that is taken here would be told to nobody
-        pull = self._admission.admit(connection, command)
+        try:
+            pull = self._admission.admit(connection, command)
+        except LogicalQueue:
+            return self._logical.pull(connection, command, self.pull)
         outcome = self._reading.first_look(pull)
         if isinstance(outcome, ColdRead):
             return self._cold.finish(pull, outcome, partial(self._answer_cold, pull))
@@ -71,7 +79,12 @@ class PullProcessor:
             return redirected
         if isinstance(outcome, NotFound) and pull.plan.may_be_held:
             return self._holding.hold(pull)
-        return self._answering.without_messages(pull, self._replicas.corrected(pull, outcome))
+        outcome = self._replicas.corrected(pull, outcome)
+        if pull.plan.header.logical is False and pull.plan.queue is not None:
+            # A part of a static topic's queue. The consumer must not continue with the next part while
+            # messages of this one are still being flushed or replicated.
+            outcome.max_offset = max(outcome.max_offset, pull.plan.queue.next_offset)
+        return self._answering.without_messages(pull, outcome)
 
     def _answer_cold(self, pull: Pull, outcome: Outcome) -> Result:
         """Answer after reading in a thread; changes of topic, group and subscription meanwhile count."""

@@ -24,6 +24,9 @@ class StoreView(Protocol):
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset of the queue's next message."""
 
+    def assigned_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind all stored messages, also those that consumers do not see yet."""
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         """Return the offset of the first message at or after a time; `upper`: of the last at or before it."""
 

@@ -19,7 +19,7 @@ from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..offsets.table import key_of
 from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.permissions import READ
-from .request import Pull, PullPlan, PullStream
+from .request import LogicalQueue, Pull, PullPlan, PullStream
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
@@ -76,7 +76,10 @@ class PullAdmission:
         self._settings_version += 1
 
     def admit(self, connection: Connection, command: RemotingCommand) -> Pull:
-        """Return the pull that a command asks for. Raises CommandError, HeaderError, HeaderDecodeError."""
+        """Return the pull that a command asks for.
+
+        Raises LogicalQueue, CommandError, HeaderError, HeaderDecodeError.
+        """
         stream, queue_offset, commit_offset = self._headers.decode(command)
         plan = self._plan_of(stream, connection, command)
         return Pull(connection, command, stream, plan, queue_offset, commit_offset)
@@ -86,7 +89,13 @@ class PullAdmission:
 
         Raises CommandError if the pull would be refused now.
         """
-        plan = self._plan_of(pull.stream, pull.connection, pull.command)
+        try:
+            plan = self._plan_of(pull.stream, pull.connection, pull.command)
+        except LogicalQueue:
+            raise CommandError(
+                ResponseCode.NOT_LEADER_FOR_QUEUE,
+                f"topic {pull.stream.header.topic} has become static: ask a name server for its route",
+            ) from None
         if plan is pull.plan:
             return pull
         return Pull(pull.connection, pull.command, pull.stream, plan, pull.queue_offset, pull.commit_offset)
@@ -147,7 +156,7 @@ class PullAdmission:
             ),
         )
 
-    # --- checks; each raises CommandError ---
+    # --- checks; each raises CommandError, and the first one LogicalQueue ---
 
     def _check(
         self, header: PullMessageRequestHeader, connection: Connection, command: RemotingCommand
@@ -166,6 +175,8 @@ class PullAdmission:
         topic = existing_topic(self._topics, header.topic, CREATE_TOPIC)
         if not topic.perm & READ:
             raise _forbidden(ForbiddenType.TOPIC, f"pulling messages from topic {header.topic} is forbidden")
+        if header.logical is not False and header.topic in self._topics.mappings:
+            raise LogicalQueue
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,

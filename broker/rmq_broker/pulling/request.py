@@ -18,6 +18,10 @@ from ..statistics.broker_statistics import GroupStatistics
 from ..store.api import ConsumeQueue
 
 
+class LogicalQueue(Exception):
+    """A pull names a logical queue of a static topic, which must be translated into a physical one."""
+
+
 @dataclass(slots=True, eq=False)
 class PullPlan:
     """An admitted header, with all that answering its pulls takes."""

@@ -82,12 +82,24 @@ class Announcements:
         return [self._register(body, compressed) for body in encoded]
 
     def changed(self, configs: Iterable[TopicConfig]) -> list[RemotingCommand]:
-        """Return the registration of some topics: one incremental request, or one for each topic."""
+        """Return the registration of some topics: one incremental request, or one for each topic.
+
+        The request for one topic has no place for the mapping of a static topic.
+        """
+        single: list[RemotingCommand] = []
         if self._settings.enable_single_topic_register:
-            return [self._register_topic(self._permitted(config)) for config in configs]
+            mappings, all_configs = self._topics.mappings, list(configs)
+            configs = [config for config in all_configs if config.topic_name in mappings]
+            single = [
+                self._register_topic(self._permitted(config))
+                for config in all_configs
+                if config.topic_name not in mappings
+            ]
+            if not configs:
+                return single
         compressed = self._settings.compressed_register
         bodies = self._bodies(configs, 0, self._topics.data_version)
-        return [self._register(body, compressed) for body in _encode_all(bodies, compressed)]
+        return [*single, *(self._register(body, compressed) for body in _encode_all(bodies, compressed))]
 
     def query_data_version(self) -> RemotingCommand:
         """Return request 322, which asks whether the name server has the newest topics."""
@@ -148,8 +160,26 @@ class Announcements:
         # A name server accepts a part only if its version differs from that of the part before. The last
         # part has the version of the table.
         return [
-            _body(part, _earlier(version, len(parts) - number)) for number, part in enumerate(parts, start=1)
+            self._body(part, _earlier(version, len(parts) - number))
+            for number, part in enumerate(parts, start=1)
         ]
+
+    def _body(self, configs: Iterable[TopicConfig], version: DataVersion) -> RegisterBrokerBody:
+        """Return the body with topics, and with the logical queues of the static ones among them.
+
+        Thread-safe: a mapping that changes meanwhile is registered again.
+        """
+        topics = {config.topic_name: config for config in configs}
+        mappings = self._topics.mappings
+        return RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
+                data_version=version,
+                topic_config_table=topics,
+                topic_queue_mapping_info_map={
+                    name: mapping.info for name in topics if (mapping := mappings.get(name)) is not None
+                },
+            )
+        )
 
     def _register(self, body: bytes, compressed: bool) -> RemotingCommand:
         identity, settings = self.identity, self._settings
@@ -181,14 +211,6 @@ class Announcements:
             RegisterTopicRequestHeader(topic=config.topic_name).encode(),
             TopicRouteData(queue_datas=[queues]).encode(),
         )
-
-
-def _body(configs: Iterable[TopicConfig], version: DataVersion) -> RegisterBrokerBody:
-    return RegisterBrokerBody(
-        topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
-            data_version=version, topic_config_table={config.topic_name: config for config in configs}
-        )
-    )
 
 
 def _encode_all(bodies: Iterable[RegisterBrokerBody], compressed: bool) -> list[bytes]:

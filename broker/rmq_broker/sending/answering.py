@@ -19,6 +19,7 @@ from ..delivery.store_refusals import refusal
 from ..delivery.timer_admission import TimerCongested, TimersOff
 from ..store.api import Durability, MessageRejected, PlacedBatch, StoreUnavailable
 from ..topics.names import RETRY_PREFIX
+from ..topics.queue_mapping import bounded_logical_offset
 from .kinds import SendKind
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class SendAnswers:
         else:
             msg_id = b"%b%016X" % (self._msg_id_prefix, stored.physical_offset)
         queue_id, queue_offset, unique_key = route.answered_queue_id, stored.queue_offset, plan.unique_key
+        if route.item is not None:
+            queue_offset = bounded_logical_offset(route.item, queue_offset)
         kind = plan.kind
         if kind is _PLAIN or kind is _BATCH:
             return self._encoder.encode(request, msg_id, queue_id, queue_offset, unique_key)

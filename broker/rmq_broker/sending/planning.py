@@ -72,6 +72,8 @@ class SendPlanner:
             return _new_tuple(SendPlan, (kind, properties, unique_key, tags_code, 0, NO_MESSAGES, False))
         if kind is _PLAIN:
             kind = kind_by_properties
+        if route.item is not None:
+            raise _stored_too_late(route.topic)
         return SendPlan(kind, properties, unique_key, 0, delay_level)
 
     def _plan_batch(self, header: SendMessageRequestHeader, route: Route, body: bytes) -> SendPlan:
@@ -98,3 +100,12 @@ class SendPlanner:
             else f"the message's body is {size_bytes} bytes, the limit is {limit} (maxMessageSize)"
         )
         return CommandError(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def _stored_too_late(topic: str) -> CommandError:
+    """Return the refusal of a message that reaches its queue some time after its send."""
+    return CommandError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"static topic {topic} takes no delayed, timed or transactional messages: after a remapping they "
+        "would be stored in a queue that its consumers have left. Send them to another topic",
+    )

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.bodies.static_topic import LogicQueueMappingItem
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
+    from ..topics.queue_mapping import QueueMapping
     from .redirection import Redirection
     from .target_check import TargetChecker
 
@@ -58,6 +60,7 @@ class Route:
     sys_flag: int
     statistics: TopicStatistics  # of the queue's topic
     required_type: str | None  # the type that each message must have, if that is to be checked
+    item: LogicQueueMappingItem | None  # of a static topic: how its offsets are counted for clients
 
 
 class SendRoutes:
@@ -92,6 +95,9 @@ class SendRoutes:
 
         `peer` is the producer's address, for the log. Raises CommandError if the target may not be sent to.
         """
+        mapping = self._checker.topics.mappings.get(target.topic)
+        if mapping is not None:
+            return self._find_logical(target, mapping, peer, client_version)
         if target.queue_id >= 0:
             return self._resolve(target, target.queue_id, peer, client_version)
         topic = self._checker.check(target, peer)
@@ -105,9 +111,35 @@ class SendRoutes:
             return route
         return self._resolve(target, queue_id, peer, client_version)
 
-    def _resolve(self, target: SendTarget, queue_id: int, peer: str, client_version: int) -> Route:
-        """Decide about a target and cache its route. Raises CommandError."""
-        topic = self._checker.check(target, peer)
+    def _find_logical(
+        self, target: SendTarget, mapping: QueueMapping, peer: str, client_version: int
+    ) -> Route:
+        """Return the route to a logical queue, or to a random one of those that this broker leads.
+
+        Raises CommandError. Apache takes the first queue of the mapping instead, which may be led elsewhere
+        (5.3.3, TopicQueueMappingManager.buildTopicQueueMappingContext).
+        """
+        logical_id = target.queue_id
+        if logical_id < 0 and mapping.leaders:
+            logical_id = random.choice(list(mapping.leaders))
+        return self._resolve(target, logical_id, peer, client_version, mapping.leader(logical_id))
+
+    def _resolve(
+        self,
+        target: SendTarget,
+        queue_id: int,
+        peer: str,
+        client_version: int,
+        item: LogicQueueMappingItem | None = None,
+    ) -> Route:
+        """Decide about a target and cache its route. Raises CommandError.
+
+        With an `item`, `queue_id` is a logical queue, which the item maps to a queue of this broker.
+        """
+        if item is None:
+            topic = self._checker.check(target, peer)
+        else:
+            topic = self._checker.check(target, peer, item.queue_id)
         if target.batch and target.topic.startswith(RETRY_PREFIX):
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {target.topic}"
@@ -116,21 +148,24 @@ class SendRoutes:
         if topic.topic_filter_type == "MULTI_TAG":
             sys_flag |= MessageSysFlag.MULTI_TAGS
         dead_letter = self._redirection.dead_letter_queue(target, client_version)
-        topic_name, stored_queue_id = dead_letter or (target.topic, queue_id)
+        physical_id = queue_id if item is None else item.queue_id
+        topic_name, stored_queue_id = dead_letter or (target.topic, physical_id)
         queue = self._queues.get_or_create(topic_name, stored_queue_id)
         kind = _kind(target, queue, is_dead_letter=dead_letter is not None)
         record_flag = sys_flag | _UNIT_FLAGS if kind is SendKind.UNIT else sys_flag
+        answered_id = stored_queue_id if item is None else queue_id
         route = Route(
             self._checker.version,
             kind,
             target.topic,
-            stored_queue_id if target.queue_id < 0 else target.queue_id,
+            answered_id if target.queue_id < 0 else target.queue_id,
             queue,
             self._template(target, queue, record_flag, 8),
             self._template(target, queue, record_flag, 20),
             sys_flag,
             self._statistics.of_topic(topic_name),
             self._checker.required_type(topic),
+            item,
         )
         # A retry topic's route also depends on its group and on the locks of the group's members.
         if not target.topic.startswith(RETRY_PREFIX):

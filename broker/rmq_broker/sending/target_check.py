@@ -48,10 +48,11 @@ class TargetChecker:
             return None
         return required_type(topic, is_system=topic.topic_name in self.topics.system_topics)
 
-    def check(self, target: SendTarget, peer: str) -> TopicConfig:
+    def check(self, target: SendTarget, peer: str, queue_id: int | None = None) -> TopicConfig:
         """Return the topic's configuration; `peer` is the producer's address, for the log.
 
-        Raises CommandError if messages may not be sent to the target.
+        `queue_id`: the queue of a static topic that the target's logical queue is mapped to. Raises
+        CommandError if messages may not be sent to the target.
         """
         accepts_from_ms = self._settings.start_accept_send_request_timestamp_ms
         if self._now_ms() < accepts_from_ms:
@@ -76,10 +77,12 @@ class TargetChecker:
         if topic.order and not self._settings.broker_permission & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
         queues = max(topic.write_queue_nums, topic.read_queue_nums)
-        if target.queue_id >= queues:
+        if queue_id is None:
+            queue_id = target.queue_id
+        if queue_id >= queues:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queue id {target.queue_id} is illegal: topic {name} has {queues} queues, counted from 0",
+                f"queue id {queue_id} is illegal: topic {name} has {queues} queues, counted from 0",
             )
         return topic
 

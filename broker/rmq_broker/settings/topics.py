@@ -75,6 +75,11 @@ class TopicSettings(SettingsGroup):
     enable_mixed_message_type: JavaBoolean = live(
         False, "enableMixedMessageType", "Allow topics for messages of all types (`message.type=MIXED`)."
     )
+    forward_timeout_ms: Milliseconds = live(
+        3000,
+        "forwardTimeout",
+        "Time-out of a request to another broker that has a part of a static topic's logical queue.",
+    )
     clear_retry_topic_when_delete_topic: JavaBoolean = live(
         True, "clearRetryTopicWhenDeleteTopic", "Delete the retry topics of a topic together with it."
     )

@@ -1,7 +1,8 @@
-"""The topic service: the topic table with its file `topics.json`."""
+"""The topic service: the topic table with its files `topics.json` and `topicQueueMapping.json`."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.config_file import ConfigFile
@@ -21,15 +22,26 @@ class TopicService:
     def __init__(self, settings: BrokerSettings, now_ms: ClockMs) -> None:
         self.table = TopicTable(settings, settings.broker_cluster_name, settings.broker_name, now_ms)
         self.file = ConfigFile(settings.config_dir / "topics.json", self.table, prepare=self.table.prepare)
+        mappings = self.table.mappings
+        self.mappings_file = ConfigFile(
+            settings.config_dir / "topicQueueMapping.json", mappings, prepare=mappings.prepare
+        )
 
     def load(self) -> None:
-        """Read the file. Raises ConfigFileError; blocks."""
+        """Read the files. Raises ConfigFileError; blocks."""
         self.file.load()
+        self.mappings_file.load()
 
     def start(self) -> None:
-        """Write the file after each change from now on, and create the system topics that are missing."""
+        """Write the files after each change from now on, and create the system topics that are missing."""
         self.table.on_change(self._table_changed)
+        self.table.mappings.on_change(self.mappings_file.changed)
+        self.table.drop_mappings_without_topics()
         self.table.ensure_system_topics()
+
+    async def save(self) -> None:
+        """Wait until the changes so far are in both files. Raises OSError."""
+        await asyncio.gather(self.file.save(), self.mappings_file.save())
 
     def settings_changed(self, change: Change) -> None:
         """Follow the settings that topics depend on."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmq_remoting.bodies import fastjson
+from rmq_remoting.bodies.static_topic import TopicQueueMappingDetail
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rmq_remoting.repeated_event import RepeatedEvent
 
@@ -16,6 +17,7 @@ from ..settings.topics import TopicSettings
 from .attributes import CLEANUP_POLICY, COMPACTION, TOPIC_ATTRIBUTES, altered_attributes
 from .names import AUTO_CREATE_TOPIC
 from .permissions import INHERIT, READ_WRITE, is_inherited, perm_text
+from .queue_mappings import QueueMappings
 from .system_topics import SystemTopics
 
 log = logging.getLogger("rmq.broker.topics")
@@ -35,7 +37,7 @@ class TopicsChanged:
 
 
 class TopicTable:
-    """Topics by name, with their persistent form (`topics.json`).
+    """Topics by name, with their persistent form (`topics.json`), and the mappings of the static ones.
 
     A configuration is replaced, never changed in place, so readers hold immutable values. `version` grows
     with every change, so that caches derived from the table can detect it. `data_version` is Apache's, which
@@ -44,6 +46,7 @@ class TopicTable:
 
     def __init__(self, settings: TopicSettings, cluster: str, broker_name: str, now_ms: ClockMs) -> None:
         self.system_topics = SystemTopics(settings, cluster, broker_name)
+        self.mappings = QueueMappings(broker_name, now_ms)
         self.version = 0
         self.data_version = DataVersion(timestamp=now_ms())
         self._settings = settings
@@ -107,8 +110,25 @@ class TopicTable:
         self._replace(changed)
         return bool(changed)
 
+    def update_static(
+        self, config: TopicConfig, mapping: TopicQueueMappingDetail, *, force: bool = False
+    ) -> None:
+        """Create or update a static topic and its mapping; `force`: even if the mapping does not fit.
+
+        Raises MappingProblem without any change.
+        """
+        accepted = self.mappings.accepted(config.topic_name, mapping, force=force)
+        self.mappings.put(accepted)
+        # Published even if only the mapping changed, since routes and plans depend on both.
+        self._replace([self._with_attributes(config, {})])
+
+    def drop_mappings_without_topics(self) -> None:
+        """Remove mappings whose topics do not exist: one of the two files is older after a crash."""
+        self.mappings.delete([each.topic for each in self.mappings.all() if each.topic not in self._table])
+
     def delete(self, names: Collection[str]) -> list[str]:
-        """Remove topics; return the removed ones."""
+        """Remove topics with their mappings; return the removed ones."""
+        self.mappings.delete(names)
         removed = [name for name in names if self._table.pop(name, None) is not None]
         if removed:
             log.info("topics deleted topics=%s", ", ".join(removed))

@@ -45,7 +45,10 @@ class ForbiddenType(IntEnum):
 
 @dataclass(slots=True)
 class PullMessageRequestHeader:
-    """A consumer's request for messages of one queue."""
+    """A consumer's request for messages of one queue.
+
+    `logical`: false in a request about a static topic that names a physical queue.
+    """
 
     consumer_group: str
     topic: str
@@ -62,6 +65,7 @@ class PullMessageRequestHeader:
     request_source: int | None = None
     broker_name: str | None = None
     proxy_forward_client_id: str | None = None
+    logical: bool | None = None
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> PullMessageRequestHeader:
@@ -70,6 +74,7 @@ class PullMessageRequestHeader:
         try:
             max_bytes = get("maxMsgBytes")
             source = get("requestSource")
+            logical = get("lo")
             header = cls(
                 fields["consumerGroup"],
                 fields["topic"],
@@ -86,6 +91,7 @@ class PullMessageRequestHeader:
                 None if source is None else int(source),
                 get("bname"),
                 get("proxyFrowardClientId"),
+                None if logical is None else logical.lower() == "true",
             )
         except (KeyError, ValueError) as error:
             raise _header_error(fields) from error
@@ -121,6 +127,7 @@ class PullMessageRequestHeader:
             self.request_source,
             self.broker_name,
             self.proxy_forward_client_id,
+            self.logical,
         )
 
     def encode(self) -> dict[str, str]:
@@ -143,6 +150,7 @@ class PullMessageRequestHeader:
             ("requestSource", self.request_source),
             ("bname", self.broker_name),
             ("proxyFrowardClientId", self.proxy_forward_client_id),
+            ("lo", None if self.logical is None else str(self.logical).lower()),
         )
         fields.update((name, str(value)) for name, value in optional if value is not None)
         return fields
@@ -169,6 +177,7 @@ _CONSTANT_FIELDS: Final = (
     "requestSource",
     "bname",
     "proxyFrowardClientId",
+    "lo",
 )
 _SAFE_DIGITS: Final = 18  # a number with more digits may be out of range
 _MAX_STREAMS: Final = 10_000

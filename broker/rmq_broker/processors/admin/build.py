@@ -120,13 +120,20 @@ def _topic_processors(settings: BrokerSettings, services: Services, registrar: R
     unused = UnusedTopics(topics, store.queues, deletion, store.min_phy_offset)
 
     async def saved_and_announced() -> None:
-        await asyncio.gather(services.topics.file.save(), registrar.announced())
+        await asyncio.gather(services.topics.save(), registrar.announced())
+
+    async def mapped() -> None:
+        # The tool that remaps a queue asks next where the queue ends. Messages that are still being flushed
+        # or replicated, and are therefore not in the queue yet, would be behind that end.
+        if store.answers_when_durable:
+            await store.durable()
+        await saved_and_announced()
 
     async def deleted() -> None:
         await asyncio.gather(saved_and_announced(), services.save_consumption())
 
     return TopicProcessors(
-        topics=TopicAdminProcessor(topics, deletion, settings, saved_and_announced, deleted),
+        topics=TopicAdminProcessor(topics, deletion, settings, saved_and_announced, mapped, deleted),
         stats=TopicStatsProcessor(topics, store, statistics, settings.broker_name),
         queue_view=QueueViewProcessor(store, services.clients.consumers, services.filters.table),
         cleaning=CleaningProcessor(services.storage.cleaner, unused, services.save_consumption),

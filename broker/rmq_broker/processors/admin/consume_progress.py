@@ -31,11 +31,16 @@ class ConsumeProgress:
         self._broker_name = broker_name
         self._now_ms = now_ms
 
-    def stats(self, group: str, topic: str, queue_count: int) -> ConsumeStats:
-        """Return a group's position in the first `queue_count` queues of a topic; 0 without a commit."""
+    def stats(self, group: str, topic: str, queue_count: int, uncommitted: int = 0) -> ConsumeStats:
+        """Return a group's position in the first `queue_count` queues of a topic.
+
+        A queue without a committed offset has the offset `uncommitted`.
+        """
         return ConsumeStats(
             offset_table={
-                MessageQueue(topic, self._broker_name, queue_id): self._reach(group, topic, queue_id)
+                MessageQueue(topic, self._broker_name, queue_id): self._reach(
+                    group, topic, queue_id, uncommitted
+                )
                 for queue_id in range(queue_count)
             },
             consume_tps=self._statistics.group_get_tps(group, topic),
@@ -45,11 +50,11 @@ class ConsumeProgress:
         """Return store times in ms instead of offsets; -1 if there is no message."""
         return [self._time_span(group, topic, queue_id) for queue_id in range(queue_count)]
 
-    def _reach(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+    def _reach(self, group: str, topic: str, queue_id: int, uncommitted: int) -> OffsetWrapper:
         end = max(0, self._store.max_offset(topic, queue_id))
-        committed = max(0, self._offsets.query(group, topic, queue_id))
+        committed = max(uncommitted, self._offsets.query(group, topic, queue_id))
         pulled = self._offsets.pulled(group, topic, queue_id)
-        timestamp = self._store.store_time_at(topic, queue_id, committed - 1) if committed else -1
+        timestamp = self._store.store_time_at(topic, queue_id, committed - 1) if committed > 0 else -1
         return OffsetWrapper(
             broker_offset=end,
             consumer_offset=committed,

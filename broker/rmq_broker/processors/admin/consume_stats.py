@@ -13,6 +13,7 @@ from rmq_remoting.headers.consumer import (
     QueryConsumeTimeSpanRequestHeader,
 )
 
+from ...offsets.table import NO_OFFSET
 from ...topics.lookup import existing_topic
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class ConsumeStatsProcessor:
             config = self._topics.get(topic)
             if config is None:
                 continue
-            stats = self._progress.stats(group, topic, config.read_queue_nums)
+            # mqadmin searches the physical queues of a logical queue for the newest one with an offset.
+            uncommitted = NO_OFFSET if topic in self._topics.mappings else 0
+            stats = self._progress.stats(group, topic, config.read_queue_nums, uncommitted)
             merged.offset_table.update(stats.offset_table)
             merged.consume_tps += stats.consume_tps
         return request.response(ResponseCode.SUCCESS, body=merged.encode())

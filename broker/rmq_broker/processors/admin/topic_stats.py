@@ -32,7 +32,11 @@ class TopicStatsProcessor:
         self._broker_name = broker_name
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """202: first offset, next offset and last store time of each queue."""
+        """202: first offset, next offset and last store time of each queue.
+
+        The queue of a static topic ends behind messages that consumers do not see yet, too, since the logical
+        offsets of the next broker begin there.
+        """
         topic = GetTopicStatsInfoRequestHeader.decode(request.ext_fields).topic
         config = existing_topic(self._topics, topic)
         body = TopicStatsTable(
@@ -48,4 +52,6 @@ class TopicStatsProcessor:
         first = max(0, self._store.min_offset(topic, queue_id))
         end = max(0, self._store.max_offset(topic, queue_id))
         timestamp = self._store.store_time_at(topic, queue_id, end - 1) if end > 0 else 0
+        if topic in self._topics.mappings:
+            end = max(end, self._store.assigned_offset(topic, queue_id))
         return TopicOffset(min_offset=first, max_offset=end, last_update_timestamp=timestamp)

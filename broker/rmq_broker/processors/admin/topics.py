@@ -1,4 +1,4 @@
-"""Topics: codes 17, 18, 21, 215, 305 and 351."""
+"""Topics: codes 17, 18, 21, 215, 305, 351 and 513."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 
 from rmq_remoting.answers import Result
 from rmq_remoting.bodies.route import TopicList
-from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper, TopicConfigAndQueueMapping
+from rmq_remoting.bodies.static_topic import (
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
 from rmq_remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -24,6 +28,7 @@ from rmq_remoting.headers.topic import (
 from ...sending.message_types import MIXED
 from ...topics.attributes import MESSAGE_TYPE, AttributeProblem, parse_attribute_changes
 from ...topics.lookup import existing_topic
+from ...topics.mapping_rules import MappingProblem
 from ...topics.names import topic_name_problem
 from ...topics.permissions import is_valid
 
@@ -41,7 +46,8 @@ class TopicAdminProcessor:
     """Creates, changes, deletes and shows topics.
 
     Changes are answered after `persist`, which waits for the disk and the name servers: a client that
-    received the response finds the topic's route. Deletions are answered when they are durable in the store,
+    received the response finds the topic's route. For a static topic, `persist_mapping` also waits for the
+    messages that were stored before its change. Deletions are answered when they are durable in the store,
     and after `persist_deletion`, which also waits for the offsets.
     """
 
@@ -51,12 +57,14 @@ class TopicAdminProcessor:
         deletion: TopicDeletion,
         settings: TopicSettings,
         persist: Persist,
+        persist_mapping: Persist,
         persist_deletion: Persist,
     ) -> None:
         self._topics = topics
         self._deletion = deletion
         self._settings = settings
         self._persist = persist
+        self._persist_mapping = persist_mapping
         self._persist_deletion = persist_deletion
 
     def create(self, connection: Connection, request: RemotingCommand) -> Result:
@@ -76,6 +84,29 @@ class TopicAdminProcessor:
         log.info("topics created or updated count=%d peer=%s", len(configs), connection.peer)
         return self._update(request, [(config, config.attributes) for config in configs])
 
+    def create_static(self, connection: Connection, request: RemotingCommand) -> Result:
+        """513: create or update a static topic, with the logical queues that this broker has a part of."""
+        header = CreateTopicRequestHeader.decode(request.ext_fields)
+        mapping = TopicQueueMappingDetail.decode_request(request.body)
+        log.info(
+            "static topic created or updated topic=%s epoch=%d force=%s peer=%s",
+            header.topic,
+            mapping.epoch,
+            header.force,
+            connection.peer,
+        )
+        try:
+            config = _config_of(header)
+        except ValueError as error:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"topic {header.topic}: {error}") from error
+        self._check(config, {})
+        self._check_mapping(config, mapping)
+        try:
+            self._topics.update_static(config, mapping, force=header.force)
+        except MappingProblem as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist_mapping)
+
     def delete(self, connection: Connection, request: RemotingCommand) -> Result:
         """215: delete a topic, its queues, its offsets and its POP retry topics."""
         topic = DeleteTopicRequestHeader.decode(request.ext_fields).topic
@@ -94,10 +125,13 @@ class TopicAdminProcessor:
         return answer_when_persisted(request.response(ResponseCode.SUCCESS), persist)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """351: one topic's configuration."""
-        name = GetTopicConfigRequestHeader.decode(request.ext_fields).topic
-        config = existing_topic(self._topics, name)
-        body = TopicConfigAndQueueMapping(**dict(config))
+        """351: one topic's configuration; with `lo=true` also the mapping of a static topic."""
+        header = GetTopicConfigRequestHeader.decode(request.ext_fields)
+        config = existing_topic(self._topics, header.topic)
+        mapping = self._topics.mappings.get(header.topic) if header.logical else None
+        body = TopicConfigAndQueueMapping(
+            **dict(config), mapping_detail=None if mapping is None else mapping.detail
+        )
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -105,6 +139,8 @@ class TopicAdminProcessor:
         body = TopicConfigAndMappingSerializeWrapper(
             data_version=self._topics.data_version,
             topic_config_table={config.topic_name: config for config in self._topics.configs()},
+            mapping_data_version=self._topics.mappings.data_version,
+            topic_queue_mapping_detail_map=self._topics.mappings.details(),
         )
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
@@ -143,6 +179,9 @@ class TopicAdminProcessor:
                 f"topic {name}: {numbers[0]} read and {numbers[1]} write queues; each number must be between "
                 f"0 and {most} (maxTopicQueueNums)",
             )
+        mapping = self._topics.mappings.get(name)
+        if mapping is not None:
+            _check_has_queues(config, mapping.detail)
         if not is_valid(config.perm):
             remark = f"topic {name}: perm {config.perm} is invalid; 6 is read and write, 4 read, 2 write"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
@@ -151,10 +190,41 @@ class TopicAdminProcessor:
             remark = f"topic {name}: {MESSAGE_TYPE}={MIXED} is not supported without enableMixedMessageType"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
 
+    def _check_mapping(self, config: TopicConfig, mapping: TopicQueueMappingDetail) -> None:
+        """Raise CommandError for a mapping with too many queues, or with queues that the topic lacks."""
+        most = self._settings.max_topic_queue_nums
+        known = self._topics.mappings.get(config.topic_name)
+        if known is not None:
+            most = max(most, known.detail.total_queues)
+        if not 0 <= mapping.total_queues <= most:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {config.topic_name}: {mapping.total_queues} logical queues; the number must be "
+                f"between 0 and {most} (maxTopicQueueNums)",
+            )
+        _check_has_queues(config, mapping)
+
     def _refuse_system_topic(self, name: str) -> None:
         if self._settings.validate_system_topic_when_update_topic and name in self._topics.system_topics:
             remark = f"{name} is a system topic: it cannot be created, changed or deleted"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _check_has_queues(config: TopicConfig, mapping: TopicQueueMappingDetail) -> None:
+    """Raise CommandError if a mapping has queues of this broker that the topic does not have."""
+    for logical_id, items in mapping.hosted_queues.items():
+        for item in items:
+            if item.broker_name != mapping.broker_name:
+                continue
+            leads = item is items[-1]
+            queues = min(config.read_queue_nums, config.write_queue_nums) if leads else config.read_queue_nums
+            if item.queue_id >= queues:
+                raise CommandError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"topic {config.topic_name}: logical queue {logical_id} is mapped to queue "
+                    f"{item.queue_id} of this broker, so the topic needs more than "
+                    f"{config.read_queue_nums} read and {config.write_queue_nums} write queues",
+                )
 
 
 def _config_of(header: CreateTopicRequestHeader) -> TopicConfig:

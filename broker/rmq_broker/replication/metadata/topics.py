@@ -41,11 +41,12 @@ _GROUP_SEPARATORS: Final = ("+", "_")  # behind the group in the names of POP's 
 
 
 class TopicPart:
-    """Takes over topics. Those that the master has deleted are deleted here once the log is at that point.
+    """Takes over topics, and the mappings of static topics.
 
-    Kept are topics that this broker needs itself, and retry topics of groups in use here: their members, or
-    commits that the master does not have yet. Nothing is deleted because of an answer that is no whole table,
-    or of one that is older than the table taken over before.
+    Topics that the master has deleted are deleted here once the log is at that point. Kept are topics that
+    this broker needs itself, and retry topics of groups in use here: their members, or commits that the
+    master does not have yet. Nothing is deleted because of an answer that is no whole table, or of one
+    that is older than the table taken over before.
     """
 
     name = "topics"
@@ -83,6 +84,12 @@ class TopicPart:
         if missing:
             raise MetadataError(f"the answer lacks the topics {', '.join(missing)}, which every broker has")
         version = self._age.newer(answer.data_version)
+        if version is not None:
+            mapped = self._topics.mappings.follow(
+                answer.topic_queue_mapping_detail_map, answer.mapping_data_version, table
+            )
+            if mapped:
+                log.info("static topics taken from the master changed=%d master=%s", mapped, master.address)
         changed = self._topics.follow(self._usable(table.values()), version)
         if changed:
             log.info("topics taken from the master changed=%d master=%s", changed, master.address)
@@ -91,7 +98,6 @@ class TopicPart:
         if gone and version is not None:
             self._barrier.hold(_DELETED, self._delete_gone)
         self._age.tell(version, answer.data_version, gone)
-        self._tell_static(answer)
         self._taken = None if self._further() else (body, self._topics.version)
 
     def master_changed(self) -> None:
@@ -132,16 +138,6 @@ class TopicPart:
         deleted = self._deletion.delete(gone)
         self._topics.follow((), version)
         await deleted
-
-    def _tell_static(self, answer: TopicConfigAndMappingSerializeWrapper) -> None:
-        static = answer.topic_queue_mapping_detail_map.keys() - self._told
-        if static:
-            self._told |= static
-            log.error(
-                "static topics of the master are not served topics=%s cause=this version has no static "
-                "topics; their mappings are lost if this replica becomes the master",
-                ", ".join(sorted(static)),
-            )
 
 
 def _belongs_to(topic: str, group: str) -> bool:

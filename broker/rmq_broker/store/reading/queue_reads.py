@@ -102,6 +102,11 @@ class QueueReads:
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
+    def assigned_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind all stored messages, also those that are still flushed or replicated."""
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.next_offset
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         """Return the offset of the first message stored at or after a time, else the end of the queue.
 

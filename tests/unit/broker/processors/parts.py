@@ -42,6 +42,9 @@ class FakeStore:
     def max_offset(self, topic: str, queue_id: int) -> int:
         return self.min_offset(topic, queue_id) + len(self.queues.get((topic, queue_id), ()))
 
+    def assigned_offset(self, topic: str, queue_id: int) -> int:
+        return self.max_offset(topic, queue_id)
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         times = self.queues.get((topic, queue_id), [])
         before = sum(time <= timestamp_ms if upper else time < timestamp_ms for time in times)

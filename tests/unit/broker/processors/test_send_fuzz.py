@@ -82,6 +82,7 @@ class _Broker(LocalBroker):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.connection = Peer().connection
+        self.send = self.processors.sends.send.send  # built in the running loop
 
     def ends(self) -> dict[tuple[str, int], int]:
         return {(queue.topic, queue.queue_id): queue.max_offset for queue in self.store.queues}
@@ -114,7 +115,7 @@ _LOG_END = [0]
 @given(_sends())
 def test_a_send_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand) -> None:
     before = broker.ends()
-    answer = broker.processors.sends.send.send(broker.connection, decode_one(encode_frame(command)))
+    answer = broker.send(broker.connection, decode_one(encode_frame(command)))
 
     assert isinstance(answer, bytes | RemotingCommand)
     response = decode_one(answer) if isinstance(answer, bytes) else answer

@@ -34,6 +34,7 @@ from rmq_remoting.server import RemotingServer
 from rmq_remoting.tiers import InlineTier
 from tests.support.broker_tables import BrokerTables
 from tests.support.ports import free_port
+from tests.support.static_topics import item, mapping
 from tests.support.waiting import until
 
 _REGISTERED = "registered with name server"
@@ -507,4 +508,19 @@ async def test_metrics_tell_registration_and_conflict() -> None:
             assert found == {
                 "rmq_name_server_registered": {(taken.address,): 0, (free.address,): 1},
                 "rmq_name_server_route_conflict": {(taken.address,): 1, (free.address,): 0},
+            }
+
+
+@pytest.mark.parametrize("keys", [{}, {"compressedRegister": "true"}, {"enableSingleTopicRegister": "true"}])
+async def test_a_static_topic_is_registered_with_its_logical_queues(keys: dict[str, str]) -> None:
+    async with _name_server() as name_server, _broker(name_server.address, **keys) as broker:
+        await broker.registrar.wait_registered(5)
+        broker.topics.update_static(_topic("S"), mapping("broker-a", {3: [item("broker-a", 1)]}, total=4))
+        assert await broker.registrar.announced()
+        broker.topics.delete(["TBW102"])  # needs a registration of all topics
+        assert await broker.registrar.announced()
+        for body in name_server.registrations()[1:]:
+            infos = body.topic_config_serialize_wrapper.topic_queue_mapping_info_map
+            assert {name: (info.current_id_map, info.total_queues) for name, info in infos.items()} == {
+                "S": ({3: 1}, 4)
             }

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.sending.kinds import SendKind
+from rmq_remoting.bodies.static_topic import LogicQueueMappingItem
 from rmq_remoting.bodies.topic import TopicConfig, TopicFilterType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.static_topics import EPOCH, item, mapping
 from tests.unit.broker.sending.parts import SendBroker, target
 
 
@@ -114,3 +116,37 @@ async def test_the_bound_in_bytes_holds_for_the_longest_routes(sending: SendBrok
         sending.route(target(group=f"{number}" + "g" * 3000))
     assert 0 < len(sending.routes.cache) <= 7
     assert sending.routes.cache.evictions > 0
+
+
+# --- static topics ---
+
+
+def _map(sending: SendBroker, *items: LogicQueueMappingItem, epoch: int = EPOCH) -> None:
+    config = TopicConfig(topic_name="S", read_queue_nums=2, write_queue_nums=2)
+    sending.topics.update_static(config, mapping("broker-a", {0: items}, epoch=epoch))
+
+
+async def test_the_route_of_a_logical_queue_is_cached_until_it_is_remapped(sending: SendBroker) -> None:
+    _map(sending, item("broker-a", 1, 100))
+    to_logical = target("S", 0)
+    route = sending.route(to_logical)
+    assert (route.answered_queue_id, route.queue.queue_id) == (0, 1)
+    assert sending.routes.cache.get((to_logical, 0)) is route
+    _map(sending, item("broker-a", 1, 100), item("B", 0, -1, generation=1), epoch=EPOCH + 1)
+    assert route.table_version != sending.topics.version
+    for queue_id in (0, 1, -1):
+        with pytest.raises(CommandError, match="does not lead logical queue") as refused:
+            sending.route(target("S", queue_id))
+        assert refused.value.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+
+
+async def test_a_target_without_a_queue_goes_to_one_that_the_broker_leads(sending: SendBroker) -> None:
+    config = TopicConfig(topic_name="S", read_queue_nums=2, write_queue_nums=2)
+    queues = {0: [item("B")], 1: [item("broker-a", 1)], 2: [item("B", 1)]}
+    sending.topics.update_static(config, mapping("broker-a", queues))
+    for _ in range(5):
+        assert sending.route(target("S", -1)).answered_queue_id == 1
+
+
+async def test_the_route_of_another_topic_has_no_item(sending: SendBroker) -> None:
+    assert sending.route(target()).item is None

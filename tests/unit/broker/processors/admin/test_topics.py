@@ -1,4 +1,4 @@
-"""Administration of topics (codes 17, 18, 21, 202, 215, 305, 351)."""
+"""Administration of topics (codes 17, 18, 21, 202, 215, 305, 351, 513)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from rmq_broker.processors.admin.topics import TopicAdminProcessor
 from rmq_broker.topics.deletion import TopicDeletion
 from rmq_remoting.answers import Result
 from rmq_remoting.bodies.route import TopicList
-from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper, TopicConfigAndQueueMapping
+from rmq_remoting.bodies.static_topic import (
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
 from rmq_remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig, TopicStatsTable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.broker_tables import BrokerTables
+from tests.support.static_topics import EPOCH, item, map_topic, mapping
 from tests.unit.broker.processors.parts import FakeStore, answer_of
 
 _FIELDS = {
@@ -42,7 +47,7 @@ class _Broker(BrokerTables):
         deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
         self.deletions_persisted = 0
         self.admin = TopicAdminProcessor(
-            self.topics, deletion, self.settings, self._persist, self._persist_deletion
+            self.topics, deletion, self.settings, self._persist, self._persist, self._persist_deletion
         )
         self.stats = TopicStatsProcessor(self.topics, self.store, self.statistics, "broker-a")
 
@@ -243,3 +248,83 @@ async def test_offsets_of_a_topics_queues() -> None:
             broker.connection, RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "U"})
         )
     assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+# --- static topics ---
+
+
+def _map(broker: _Broker, detail: TopicQueueMappingDetail, queues: int = 1, *, force: bool = False) -> Result:
+    return broker.admin.create_static(broker.connection, map_topic(detail, queues, force=force))
+
+
+async def test_a_static_topic_is_created_and_shown() -> None:
+    broker = _Broker()
+    detail = mapping("broker-a", {0: [item("broker-a", 1)]})
+    broker.persisted.clear()
+    answer = _map(broker, detail, 2)
+    assert isinstance(answer, asyncio.Future) and not answer.done()
+    broker.persisted.set()
+    assert (await answer_of(answer)).code == ResponseCode.SUCCESS
+    assert broker.topics.get("S") == TopicConfig(topic_name="S", read_queue_nums=2, write_queue_nums=2)
+    request = RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, {"topic": "S", "lo": "true"})
+    shown = broker.admin.get(broker.connection, request)
+    assert TopicConfigAndQueueMapping.decode(shown.body).mapping_detail == detail
+
+
+async def test_a_change_of_the_mapping_alone_outdates_what_was_derived() -> None:
+    broker = _Broker()
+    for later in (0, 1):
+        version = broker.topics.version
+        await answer_of(_map(broker, mapping("broker-a", {0: [item("broker-a")]}, epoch=EPOCH + later)))
+        assert broker.topics.version == version + 1
+
+
+@pytest.mark.parametrize(
+    ("detail", "queues", "code", "problem"),
+    [
+        (mapping("broker-b", {}), 1, ResponseCode.SYSTEM_ERROR, "is for broker 'broker-b'"),
+        (
+            mapping("broker-a", {0: [item("broker-a", 1)]}),
+            1,
+            ResponseCode.INVALID_PARAMETER,
+            "logical queue 0 is mapped to queue 1 of this broker",
+        ),
+        (mapping("broker-a", {}, total=1025), 1, ResponseCode.INVALID_PARAMETER, "1025 logical queues"),
+        (mapping("broker-a", {}, total=-1), 1, ResponseCode.INVALID_PARAMETER, "-1 logical queues"),
+        (mapping("broker-a", {}, topic="TBW102"), 1, ResponseCode.INVALID_PARAMETER, "is a system topic"),
+        (mapping("broker-a", {}), 1025, ResponseCode.INVALID_PARAMETER, "maxTopicQueueNums"),
+    ],
+)
+async def test_a_bad_static_topic_is_refused(
+    detail: TopicQueueMappingDetail, queues: int, code: int, problem: str
+) -> None:
+    broker = _Broker()
+    with pytest.raises(CommandError, match=problem) as refused:
+        _map(broker, detail, queues)
+    assert refused.value.code == code
+    assert "S" not in broker.topics and not broker.topics.mappings
+
+
+async def test_force_replaces_a_newer_mapping() -> None:
+    broker = _Broker()
+    await answer_of(_map(broker, mapping("broker-a", {0: [item("broker-a")]})))
+    old = mapping("broker-a", {0: [item("broker-a")]}, epoch=EPOCH - 1)
+    with pytest.raises(CommandError, match="Read the current mapping and repeat the command"):
+        _map(broker, old)
+    await answer_of(_map(broker, old, force=True))
+    assert broker.topics.mappings.details() == {"S": old}
+
+
+async def test_a_static_topic_keeps_its_mapped_queues() -> None:
+    broker = _Broker()
+    await answer_of(_map(broker, mapping("broker-a", {0: [item("broker-a", 4)]}), 5))
+    await answer_of(broker.create(topic="S", readQueueNums="6", writeQueueNums="5"))
+    with pytest.raises(CommandError, match="needs more than 5 read and 4 write queues"):
+        broker.create(topic="S", readQueueNums="5", writeQueueNums="4")
+
+
+async def test_the_mapping_goes_with_the_topic() -> None:
+    broker = _Broker()
+    await answer_of(_map(broker, mapping("broker-a", {0: [item("broker-a")]})))
+    await answer_of(broker.delete("S"))
+    assert "S" not in broker.topics.mappings

@@ -15,12 +15,14 @@ from rmq_broker.replication.metadata.master import Master, MetadataError
 from rmq_broker.replication.metadata.table_age import TableAge
 from rmq_broker.replication.metadata.topics import TopicPart
 from rmq_broker.topics.deletion import TopicDeletion
+from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.errors import BodyError
 from tests.support.broker_tables import BrokerTables
 from tests.support.fake_master import ADDRESS, FakeMaster
 from tests.support.golden import json_file
+from tests.support.static_topics import item, mapping
 
 _CODE = RequestCode.GET_ALL_TOPIC_CONFIG
 
@@ -64,7 +66,13 @@ class _Replica:
         self.version_changes += 1
 
     def _masters_answer(self) -> bytes:
-        return self.topics.encode()
+        topics = self.topics
+        return TopicConfigAndMappingSerializeWrapper(
+            data_version=topics.data_version,
+            topic_config_table={config.topic_name: config for config in topics.configs()},
+            mapping_data_version=topics.mappings.data_version,
+            topic_queue_mapping_detail_map=topics.mappings.details(),
+        ).encode()
 
     def restart(self) -> None:
         saved = self.versions.encode()
@@ -243,14 +251,17 @@ async def test_a_name_that_the_store_cannot_hold_is_skipped(caplog: pytest.LogCa
     assert caplog.text.count("topic of the master skipped topic='../up'") == 1
 
 
-async def test_static_topics_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_static_topics_are_taken_over_with_their_mappings() -> None:
     replica = _Replica()
-    answer = json.loads(replica.topics.encode())
-    answer["topicQueueMappingDetailMap"] = {"Static": {"bname": "broker-a", "topic": "Static"}}
-    replica.client.answers[_CODE] = json.dumps(answer).encode()
+    detail = mapping("broker-a", {0: [item("broker-a")]})
+    replica.topics.update_static(_config("S"), detail)
     await replica.sync()
+    mappings = replica.tables.topics.mappings
+    assert mappings.details() == {"S": detail}
+    assert mappings.data_version == replica.topics.mappings.data_version
+    replica.topics.delete(["S"])
     await replica.sync()
-    assert caplog.text.count("static topics of the master are not served topics=Static") == 1
+    assert "S" not in replica.names and "S" not in mappings
 
 
 async def test_a_former_master_deletes_nothing_while_its_own_table_is_newer() -> None:
