@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .service import ReplicationService
 
 _BY_REPLICA: Final = ("replica",)
-# A scrape takes less than a millisecond for so many.
+# Counting them takes less than a millisecond of a scrape.
 _MOST_COUNTED: Final = 1000
 
 
