@@ -1,0 +1,145 @@
+"""The process of one shard: a broker with a connection to its supervisor.
+
+    python -m rmq_broker.shards.process CHANNEL SUPERVISOR [-c FILE] [--set KEY=VALUE ...]
+
+CHANNEL is the descriptor of its end of the connection, SUPERVISOR the id of the supervisor's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.daemon.command_line import command_parser, load_from
+from rmq_remoting.daemon.lifecycle import EXIT_FAILURE, StartError, run_command, run_daemon
+from rmq_remoting.daemon.process import prepare_process
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.errors import RequestError
+
+from ..build import build_broker
+from ..settings.broker import BrokerSettings, known_keys
+from .channel import STOP, connect
+from .kinds import GROUPS, TOPICS
+from .reporter import ChangeReporter
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.configuration import Configuration
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
+    from ..broker import Broker
+
+_PR_SET_PDEATHSIG: Final = 1
+_SHARED_CODES: Final = frozenset({TOPICS.update, TOPICS.deletion, GROUPS.update, GROUPS.deletion})
+
+
+class Shard:
+    """A broker that reports its topics and groups to the supervisor, and takes over those of the others."""
+
+    def __init__(self, broker: Broker, channel: socket.socket) -> None:
+        self._broker = broker
+        self._channel = channel
+        self._connection: Connection | None = None
+
+    async def start(self) -> str:
+        """Start the broker, and report its tables; return the text of its ready line. Raises StartError."""
+        text = await self._broker.start()
+        requests = _shared_requests(self._broker.listeners.main.dispatcher)
+        try:
+            self._connection = await connect(self._channel, requests, stops_reading=True)
+            self._connection.remote_address = ("supervisor", 0)
+            tables = self._broker.services
+            await ChangeReporter(tables.topics.table, tables.groups.table, self._connection).start()
+        except (OSError, RequestError) as error:
+            raise StartError(f"the supervisor does not take the topics over: {error}") from error
+        return text
+
+    async def stop(self) -> None:
+        """Stop the broker. Raises OSError."""
+        await self._broker.stop()
+        if self._connection is not None:
+            self._connection.close()
+
+
+def main() -> int:
+    """Run the process; return the exit code."""
+    channel, supervisor = int(sys.argv[1]), int(sys.argv[2])
+    has_death_signal = _end_with(supervisor)
+    sys.argv[0] = "rmq-broker"  # as error messages name it
+    return run_command(partial(_command, socket.socket(fileno=channel), has_death_signal), sys.argv[3:])
+
+
+def _command(channel: socket.socket, has_death_signal: bool, arguments: Sequence[str]) -> int:
+    options = command_parser("rmq-broker", "One shard of a broker.").parse_args(arguments)
+    configuration = load_from(options, BrokerSettings, known_keys)
+    name, wait_seconds = configuration.settings.broker_name, configuration.settings.shutdown_wait_seconds
+
+    async def build(supervisor: TaskSupervisor) -> Shard:
+        _obey_standard_input(has_death_signal)
+        return await _build(configuration, supervisor, channel)
+
+    prepare_process(configuration, "rmq.broker", {"shard": name})
+    return run_daemon(build, stop_timeout_seconds=wait_seconds)
+
+
+async def _build(
+    configuration: Configuration[BrokerSettings], supervisor: TaskSupervisor, channel: socket.socket
+) -> Shard:
+    return Shard(await build_broker(configuration, supervisor), channel)
+
+
+def _shared_requests(main: Dispatcher) -> Dispatcher:
+    """Return a dispatcher of the requests that the supervisor sends; it needs no access key."""
+    dispatcher = Dispatcher()
+    for row in main.registrations():
+        if row.code in _SHARED_CODES:
+            dispatcher.register([row.code], row.processor, row.tier, max_body_bytes=row.max_body_bytes)
+    return dispatcher
+
+
+def _end_with(supervisor: int) -> bool:
+    """Let Linux stop this process if its supervisor is killed; return whether it does.
+
+    Without a supervisor the process ends now: it was killed before it could be asked for.
+    """
+    has_death_signal = False
+    # A service that forbids executable memory may be unable to load ctypes.
+    with contextlib.suppress(AttributeError, ImportError, MemoryError, OSError):
+        import ctypes  # noqa: PLC0415
+
+        if sys.platform == "linux":
+            has_death_signal = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) == 0
+    if os.getppid() != supervisor:
+        sys.exit(EXIT_FAILURE)
+    return has_death_signal
+
+
+def _obey_standard_input(has_death_signal: bool) -> None:
+    """Shut down gracefully when the supervisor asks for it, or has ended.
+
+    The end of the standard input is ignored where Linux sends a signal, because the signal could be the
+    second one, which ends a process at once.
+    """
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def readable() -> None:
+        text = os.read(descriptor, len(STOP))
+        if not text:
+            loop.remove_reader(descriptor)
+        # The shutdown has begun if the first signal has removed its handler.
+        is_stopping = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if (text or not has_death_signal) and not is_stopping:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.add_reader(descriptor, readable)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
