@@ -77,7 +77,7 @@ def _encode_groups(configs: list[SubscriptionGroupConfig]) -> bytes:
     return SubscriptionGroupList(group_config_list=configs).encode()
 
 
-TOPICS: Final = Kind[TopicConfig](
+TOPICS: Final[Kind[TopicConfig]] = Kind(
     name="topic",
     update=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     deletion=RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -87,7 +87,7 @@ TOPICS: Final = Kind[TopicConfig](
     deletion_fields=lambda name: DeleteTopicRequestHeader(topic=name).encode(),
     deleted_name=lambda fields: DeleteTopicRequestHeader.decode(fields).topic,
 )
-GROUPS: Final = Kind[SubscriptionGroupConfig](
+GROUPS: Final[Kind[SubscriptionGroupConfig]] = Kind(
     name="group",
     update=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     deletion=RequestCode.DELETE_SUBSCRIPTIONGROUP,
