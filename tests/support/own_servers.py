@@ -8,11 +8,11 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from tests.support.ports import LOOPBACK, free_broker_port, free_port
+from tests.support.ports import LOOPBACK, free_broker_port, free_port, free_shards_port
 from tests.support.processes import ServerProcess, Usage
 
 _BIN = Path(sys.executable).parent
@@ -180,6 +180,33 @@ class OwnBroker(_OwnServer):
             **_ANY_MACHINE,
             **self.settings,
         }
+
+
+class OwnShards(OwnBroker):
+    """`rmq-broker --shards`: its supervisor is the process; each shard is a process of its own."""
+
+    def __init__(
+        self, namesrv_address: str, count: int, *, home: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(namesrv_address, port=free_shards_port(count), home=home, settings=settings)
+        self.count = count
+
+    def port_of(self, number: int) -> int:
+        """The port of a shard that clients connect to."""
+        return self.port + 10 * number
+
+    def pids(self) -> dict[str, int]:
+        """The processes of the shards that run now, by broker name."""
+        found: dict[str, int] = {}
+        for word in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            with suppress(OSError):
+                words = Path(f"/proc/{word}/cmdline").read_bytes().decode().split("\0")
+                names = [text for text in words if text.startswith(f"brokerName={self.broker_name}-")]
+                found |= {name.partition("=")[2]: int(word) for name in names}
+        return found
+
+    def _command(self) -> Sequence[str]:
+        return [*super()._command(), "--shards", str(self.count)]
 
 
 @asynccontextmanager
