@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from tests.support.broker_requests import create_topic, request, succeeded
 from tests.support.own_servers import OwnNamesrv, OwnShards
-from tests.support.ports import LOOPBACK, free_port
+from tests.support.ports import LOOPBACK, free_port, free_shards_port
 from tests.support.processes import run_command
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import raw_client
@@ -186,34 +186,22 @@ async def test_access_control_does_not_keep_shards_apart(tmp_path: Path) -> None
         await shards.stop()
 
 
-async def _refusal(
-    folder: Path, *arguments: str, settings: Mapping[str, str] | None = None
-) -> tuple[int, str]:
-    pairs = {"bindAddress": LOOPBACK, "storePathRootDir": str(folder), **(settings or {})}
-    words = [word for key, text in pairs.items() for word in ("--set", f"{key}={text}")]
-    ended = await run_command([_COMMAND, *words, *arguments], timeout_s=30)
-    assert "Traceback" not in ended.stderr
-    return ended.exit_code, ended.stderr
-
-
-async def test_standalone_has_no_shards(tmp_path: Path) -> None:
-    code, told = await _refusal(tmp_path, "--shards", "2", "--standalone")
-
-    assert code == 2
-    assert "--shards=2: cannot be combined with --standalone; run rmq-namesrv" in told
-
-
 async def test_a_shard_that_cannot_start_ends_the_start(tmp_path: Path) -> None:
     damaged = tmp_path / "shard-0" / "config" / "topics.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{")
-    port = free_port()
+    settings = {
+        "bindAddress": LOOPBACK,
+        "listenPort": str(free_shards_port(1)),
+        "metricsExporterType": "DISABLE",
+        "storePathRootDir": str(tmp_path),
+    }
+    words = [word for key, text in settings.items() for word in ("--set", f"{key}={text}")]
 
-    code, told = await _refusal(
-        tmp_path, "--shards", "1", settings={"listenPort": str(port), "metricsExporterType": "DISABLE"}
-    )
+    ended = await run_command([_COMMAND, "--shards", "1", *words], timeout_s=30)
 
-    assert code == 1
-    events = [json.loads(line)["event"] for line in told.splitlines() if line.startswith("{")]
+    assert ended.exit_code == 1
+    assert "Traceback" not in ended.stderr
+    events = [json.loads(line)["event"] for line in ended.stderr.splitlines() if line.startswith("{")]
     assert any(event.startswith("cannot start:") and "topics.json is damaged" in event for event in events)
     assert any("has ended (exit code 1); its log lines say why" in event for event in events)

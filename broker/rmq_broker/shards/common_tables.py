@@ -79,12 +79,22 @@ class CommonTables:
         self, kind: Kind[ConfigT], table: SharedTable[ConfigT], shard: int, name: str, entry: ConfigT | None
     ) -> None:
         """Take a shard's entry, or its deletion, over for all shards."""
-        if table.report(shard, name, entry):
-            self._taken_over(kind, shard, name, is_deletion=entry is None)
+        if not table.report(shard, name, entry):
+            return
+        if not table.is_reporting(shard):  # otherwise there may be thousands
+            self._log_change(kind, shard, name, is_deletion=entry is None)
+        self._changed()
 
-    def end(self, table: SharedTable[ConfigT], shard: int) -> None:
+    def end(self, kind: Kind[ConfigT], table: SharedTable[ConfigT], shard: int) -> None:
         """End a shard's reports of all its entries in one table."""
         table.end(shard)
+        log.info(
+            "%ss of a shard read shard=%s common=%d pending=%d",
+            kind.name,
+            self._shard_names[shard],
+            len(table.entries),
+            table.behind_count(shard),
+        )
         self._changed()
 
     def applied(
@@ -92,7 +102,8 @@ class CommonTables:
     ) -> None:
         """Note that a shard has taken an entry over."""
         if table.applied(shard, name, sent):
-            self._taken_over(kind, shard, name, is_deletion=name not in table.entries)
+            self._log_change(kind, shard, name, is_deletion=name not in table.entries)
+            self._changed()
         else:
             self._file.changed()
 
@@ -115,7 +126,7 @@ class CommonTables:
 
     # --- internals ---
 
-    def _taken_over(self, kind: Kind[ConfigT], shard: int, name: str, *, is_deletion: bool) -> None:
+    def _log_change(self, kind: Kind[ConfigT], shard: int, name: str, *, is_deletion: bool) -> None:
         log.info(
             "%s %s on one shard, passing it on %s=%s shard=%s",
             kind.name,
@@ -124,7 +135,6 @@ class CommonTables:
             name,
             self._shard_names[shard],
         )
-        self._changed()
 
     def _changed(self) -> None:
         self._file.changed()

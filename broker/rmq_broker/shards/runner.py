@@ -144,6 +144,9 @@ class ShardRunner:
         ]
         try:
             return await child.ended()
+        except BaseException:
+            child.kill()  # another process on the same ports and files would fail
+            raise
         finally:
             for helper in helpers:
                 helper.cancel()

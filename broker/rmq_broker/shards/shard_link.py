@@ -96,7 +96,7 @@ class ShardLink:
             self._tables.report(kind, table, self._shard, kind.name_of(config), config)
         if END_OF_REPORTS in request.ext_fields:
             self._has_reported.add(kind.name)
-            self._tables.end(table, self._shard)
+            self._tables.end(kind, table, self._shard)
 
     # --- requests ---
 

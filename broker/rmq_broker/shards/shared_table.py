@@ -60,6 +60,10 @@ class SharedTable(Generic[EntryT]):
         """Begin the reports of a shard that has started."""
         self._shards[shard].reported = set()
 
+    def is_reporting(self, shard: int) -> bool:
+        """Whether a shard that has started still reports its entries."""
+        return self._shards[shard].reported is not None
+
     def report(self, shard: int, name: str, entry: EntryT | None) -> bool:
         """Take a shard's entry, or with None its deletion; return whether the table has changed."""
         state = self._shards[shard]
