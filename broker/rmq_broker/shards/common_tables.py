@@ -56,6 +56,10 @@ class CommonTables:
         """Read the file. Raises ConfigFileError; blocks."""
         self._file.load()
 
+    async def save(self) -> None:
+        """Wait until all changes so far are on disk. Raises OSError."""
+        await self._file.save()
+
     async def close(self) -> None:
         """Write the changes that are not on disk yet, and stop. Raises OSError."""
         await self._file.close()

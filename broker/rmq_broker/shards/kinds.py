@@ -24,6 +24,8 @@ ConfigT = TypeVar("ConfigT", TopicConfig, SubscriptionGroupConfig)
 
 # Ext field of the report that ends those of all entries of a shard.
 END_OF_REPORTS: Final = "endOfReports"
+# Ext field of a request that is answered when all reports before it are persisted.
+CONFIRM: Final = "confirm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +100,8 @@ GROUPS: Final[Kind[SubscriptionGroupConfig]] = Kind(
     deletion_fields=lambda name: DeleteSubscriptionGroupRequestHeader(group_name=name).encode(),
     deleted_name=lambda fields: DeleteSubscriptionGroupRequestHeader.decode(fields).group_name,
 )
+
+
+def confirmation() -> RemotingCommand:
+    """Return the request that is answered when all reports before it are persisted."""
+    return RemotingCommand.request(TOPICS.update, {CONFIRM: "true"}, TOPICS.encode([]))

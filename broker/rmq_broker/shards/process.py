@@ -18,9 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.command_line import command_parser, load_from
+from rmq_remoting.daemon.deferred_answers import answer_after
 from rmq_remoting.daemon.lifecycle import EXIT_FAILURE, StartError, run_command, run_daemon
 from rmq_remoting.daemon.process import prepare_process
-from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.dispatch import Dispatcher, Processor
 from rmq_remoting.errors import RequestError
 
 from ..build import build_broker
@@ -30,6 +31,8 @@ from .kinds import GROUPS, TOPICS
 from .reporter import ChangeReporter
 
 if TYPE_CHECKING:
+    from rmq_remoting.answers import Result
+    from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Configuration
     from rmq_remoting.daemon.tasks import TaskSupervisor
@@ -47,16 +50,20 @@ class Shard:
         self._broker = broker
         self._channel = channel
         self._connection: Connection | None = None
+        # Before the broker serves: no change may be missed.
+        self._reporter = ChangeReporter(broker.services.topics.table, broker.services.groups.table)
+        main, fast = broker.listeners.main.dispatcher, broker.listeners.fast.dispatcher
+        self._requests = _shared_requests(main)
+        for dispatcher in (main, fast):
+            _confirm_deletions(dispatcher, self._reporter)
 
     async def start(self) -> str:
         """Start the broker, and report its tables; return the text of its ready line. Raises StartError."""
         text = await self._broker.start()
-        requests = _shared_requests(self._broker.listeners.main.dispatcher)
         try:
-            self._connection = await connect(self._channel, requests, stops_reading=True)
+            self._connection = await connect(self._channel, self._requests, stops_reading=True)
             self._connection.remote_address = ("supervisor", 0)
-            tables = self._broker.services
-            await ChangeReporter(tables.topics.table, tables.groups.table, self._connection).start()
+            await self._reporter.start(self._connection)
         except (OSError, RequestError) as error:
             raise StartError(f"the supervisor does not take the topics over: {error}") from error
         return text
@@ -102,6 +109,23 @@ def _shared_requests(main: Dispatcher) -> Dispatcher:
         if row.code in _SHARED_CODES:
             dispatcher.register([row.code], row.processor, row.tier, max_body_bytes=row.max_body_bytes)
     return dispatcher
+
+
+def _confirm_deletions(dispatcher: Dispatcher, reporter: ChangeReporter) -> None:
+    """Let clients' deletions be answered when the supervisor has persisted them, too.
+
+    Otherwise a supervisor that is killed would take a missing entry for one that the shard has lost.
+    """
+    for row in dispatcher.registrations():
+        if row.code in (TOPICS.deletion, GROUPS.deletion):
+            row.processor = partial(_delete, row.processor, reporter)
+
+
+def _delete(
+    processor: Processor, reporter: ChangeReporter, connection: Connection, request: RemotingCommand
+) -> Result:
+    result = processor(connection, request)
+    return answer_after(reporter.confirmed, result, "confirm a deletion")
 
 
 def _end_with(supervisor: int) -> bool:

@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
+from rmq_remoting.daemon.deferred_answers import deferred_answer
 from rmq_remoting.errors import RemotingError, RequestError
 
-from .kinds import END_OF_REPORTS, GROUPS, TOPICS, ConfigT, Kind
+from .kinds import CONFIRM, END_OF_REPORTS, GROUPS, TOPICS, ConfigT, Kind
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -76,8 +77,18 @@ class ShardLink:
                     request.code,
                     error,
                 )
-            if not request.is_oneway:
+            if CONFIRM in request.ext_fields:
+                deferred_answer(self._confirm(connection, request), "confirm reports")
+            elif not request.is_oneway:
                 connection.write(request.response(code, remark))
+
+    async def _confirm(self, connection: Connection, request: RemotingCommand) -> None:
+        code, remark = ResponseCode.SUCCESS, None
+        try:
+            await self._tables.save()
+        except OSError as error:
+            code, remark = ResponseCode.SYSTEM_ERROR, f"the supervisor cannot write its file: {error}"
+        connection.write(request.response(code, remark))
 
     def _take(self, request: RemotingCommand) -> None:
         if request.code in (TOPICS.update, TOPICS.deletion):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rmq_broker.shards.kinds import END_OF_REPORTS, GROUPS, TOPICS
+from rmq_broker.shards.kinds import CONFIRM, END_OF_REPORTS, GROUPS, TOPICS
 from rmq_broker.shards.reporter import ChangeReporter
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -24,7 +24,7 @@ class _Supervisor:
     def __init__(self, *, taking: bool = True) -> None:
         self.tables = BrokerTables()
         self.peer = Peer(taking=taking)
-        self.reporter = ChangeReporter(self.tables.topics, self.tables.groups, self.peer.connection)
+        self.reporter = ChangeReporter(self.tables.topics, self.tables.groups)
         self._read = 0
 
     def create(self, *names: str) -> None:
@@ -39,7 +39,7 @@ class _Supervisor:
 
     async def started(self) -> list[RemotingCommand]:
         """Start the reporter, and return its reports of all entries."""
-        starting = asyncio.ensure_future(self.reporter.start())
+        starting = asyncio.ensure_future(self.reporter.start(self.peer.connection))
         reports = []
         while not starting.done():
             await loop_passes()
@@ -91,7 +91,7 @@ async def test_each_change_is_reported_when_it_is_made() -> None:
 async def test_a_change_during_the_reports_is_reported_behind_the_value_before() -> None:
     supervisor = _Supervisor()
     supervisor.create("T")
-    starting = asyncio.ensure_future(supervisor.reporter.start())
+    starting = asyncio.ensure_future(supervisor.reporter.start(supervisor.peer.connection))
     await loop_passes()
     supervisor.tables.topics.delete(["T"])
 
@@ -100,6 +100,59 @@ async def test_a_change_during_the_reports_is_reported_behind_the_value_before()
 
     assert _topics([first]) == ["T"]
     assert second.code == TOPICS.deletion and second.is_oneway
+
+
+async def test_a_deletion_before_the_reports_is_reported() -> None:
+    """A topic was deleted while the broker served already; the supervisor must not create it again."""
+    supervisor = _Supervisor()
+    supervisor.create("deleted", "recreated")
+    supervisor.tables.topics.delete(["deleted", "recreated"])
+    supervisor.create("recreated")
+
+    reports = await supervisor.started()
+
+    deleted = {report.ext_fields["topic"] for report in reports if report.code == TOPICS.deletion}
+    assert deleted == {"deleted", "recreated"}
+    assert _topics(reports) == ["recreated"]
+    assert [report.code for report in reports].index(TOPICS.update) == len(deleted)
+
+
+async def test_a_deletion_is_confirmed_by_the_supervisor(caplog: pytest.LogCaptureFixture) -> None:
+    supervisor = _Supervisor()
+    await supervisor.started()
+    waiting = asyncio.ensure_future(supervisor.reporter.confirmed())
+    await loop_passes()
+    (asked,) = supervisor.new()
+    assert CONFIRM in asked.ext_fields and not waiting.done()
+
+    supervisor.peer.send(asked.response(ResponseCode.SUCCESS))
+    await waiting
+
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_deletion_that_is_not_confirmed_is_logged(
+    is_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor = _Supervisor()
+    await supervisor.started()
+    waiting = asyncio.ensure_future(supervisor.reporter.confirmed())
+    await loop_passes()
+    if is_lost:
+        supervisor.peer.transport.lose(None)
+    else:
+        (asked,) = supervisor.new()
+        supervisor.peer.send(asked.response(ResponseCode.SYSTEM_ERROR, "no space left"))
+    await waiting
+
+    assert "deletion not confirmed by the supervisor cause=" in caplog.text
+
+
+async def test_a_deletion_before_the_reports_is_not_confirmed(caplog: pytest.LogCaptureFixture) -> None:
+    await _Supervisor().reporter.confirmed()
+
+    assert "cause=the shard has not reported its topics and groups yet" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -129,7 +182,7 @@ async def test_a_supervisor_that_does_not_read_loses_the_connection(
 ) -> None:
     monkeypatch.setattr("rmq_broker.shards.reporter._MAX_UNREAD_BYTES", 1000)
     supervisor = _Supervisor(taking=False)
-    starting = asyncio.ensure_future(supervisor.reporter.start())
+    starting = asyncio.ensure_future(supervisor.reporter.start(supervisor.peer.connection))
     await loop_passes()
     for number in range(20):
         supervisor.create(f"T{number}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.shards.common_tables import CommonTables
-from rmq_broker.shards.kinds import GROUPS, TOPICS
+from rmq_broker.shards.kinds import GROUPS, TOPICS, confirmation
 from rmq_broker.shards.shard_link import ShardLink
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -19,7 +19,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import ConnectionSettings
 from tests.support.peers import Peer
-from tests.support.waiting import loop_passes
+from tests.support.waiting import loop_passes, until
 
 
 def topic(name: str, queues: int = 4, attributes: Mapping[str, str] | None = None) -> TopicConfig:
@@ -202,6 +202,19 @@ async def test_the_tables_survive_the_supervisor(tmp_path: Path) -> None:
     again.load()
     assert again.topics.entries == tables.topics.entries
     assert list(again.topics.behind_names()) == [[], ["T"]]
+
+
+async def test_reports_are_confirmed_once_they_are_persisted(tmp_path: Path) -> None:
+    async with _shards(tmp_path) as (_, (first, _)):
+        first.report_all(topic("T"))
+        asked = confirmation()
+        first.report(asked)
+        assert asked.opaque not in first.peer.answers
+
+        await until(lambda: asked.opaque in first.peer.answers)
+
+        assert first.peer.answers[asked.opaque].code == ResponseCode.SUCCESS
+        assert b'"T"' in (tmp_path / "shards.json").read_bytes()
 
 
 async def test_the_end_of_the_connection_ends_the_work(tmp_path: Path) -> None:
