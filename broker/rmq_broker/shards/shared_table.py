@@ -37,7 +37,7 @@ class Difference(Generic[EntryT]):
 @dataclass(slots=True)
 class _Behind(Generic[EntryT]):
     known: EntryT | None
-    was_reported: bool = False  # since the request was sent
+    was_reported: bool = False  # `known` is a report of the shard, not an assumption
 
 
 @dataclass(slots=True)
@@ -91,14 +91,13 @@ class SharedTable(Generic[EntryT]):
     # --- requests to shards ---
 
     def differences(self, shard: int, limit: int, but: Iterable[str] = ()) -> list[Difference[EntryT]]:
-        """Return up to `limit` entries that a shard has yet to get, to be sent to it now."""
+        """Return up to `limit` entries that a shard has yet to get."""
         skipped = frozenset(but)
         found: list[Difference[EntryT]] = []
         for name, behind in self._shards[shard].behind.items():
             if len(found) == limit:
                 break
             if name not in skipped:
-                behind.was_reported = False
                 found.append(Difference(name, self.entries.get(name), behind.known))
         return found
 
@@ -113,7 +112,6 @@ class SharedTable(Generic[EntryT]):
             return False
         if not behind.was_reported:
             behind.known = sent
-        behind.was_reported = False
         wanted = self.entries.get(name)
         if behind.known == wanted:
             del state.behind[name]

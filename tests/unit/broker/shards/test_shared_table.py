@@ -138,6 +138,14 @@ def test_an_entry_that_changes_during_the_request_is_sent_again() -> None:
     assert table.differences(1, 10) == [Difference("T", "b", "a")]
 
 
+def test_a_shard_has_its_value_while_the_others_change() -> None:
+    table = _joined()
+    table.report(0, "T", "a")
+    table.report(0, "T", "b")
+
+    assert table.differences(1, 10) == [Difference("T", "b", None)]
+
+
 def test_a_deletion_on_a_shard_that_has_not_got_the_entry_yet_does_not_count() -> None:
     """A tool deletes a topic on both shards and creates it again; the second deletion is reported late."""
     table = _joined()
