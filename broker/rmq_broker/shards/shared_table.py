@@ -79,13 +79,11 @@ class SharedTable(Generic[EntryT]):
         """End the reports of all entries: the shard lacks those that it did not report."""
         state = self._shards[shard]
         reported, state.reported = state.reported or set(), None
-        for name in self.entries:
+        for name in (*self.entries, *state.behind):
             if name not in reported:
-                state.behind.setdefault(name, _Behind(None))
-        for name in [name for name in state.behind if name not in reported and name not in self.entries]:
-            del state.behind[name]
+                state.behind[name] = _Behind(None)
         for name, behind in list(state.behind.items()):
-            if name in reported and behind.known == self.entries.get(name):
+            if behind.known == self.entries.get(name):
                 del state.behind[name]
 
     # --- requests to shards ---

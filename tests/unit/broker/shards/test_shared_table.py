@@ -138,6 +138,17 @@ def test_an_entry_that_changes_during_the_request_is_sent_again() -> None:
     assert table.differences(1, 10) == [Difference("T", "b", "a")]
 
 
+def test_a_shard_that_lost_an_entry_has_none_of_it() -> None:
+    table = _joined()
+    table.report(0, "T", "a")
+    table.report(1, "T", "older")
+
+    table.begin(1)
+    table.end(1)
+
+    assert table.differences(1, 10) == [Difference("T", "a", None)]
+
+
 def test_a_shard_has_its_value_while_the_others_change() -> None:
     table = _joined()
     table.report(0, "T", "a")
