@@ -129,6 +129,11 @@ def _numbers_in(root: Path) -> Iterator[int]:
 def _unshareable(settings: BrokerSettings) -> Iterator[str]:
     """Yield the reasons why shards cannot have these settings."""
     base = settings.listen_port
+    if settings.broker_role == "SLAVE":
+        yield (
+            "brokerRole=SLAVE is not supported with shards; run a broker without shards for each shard of the "
+            "master, with its brokerName"
+        )
     if not base:
         yield "listenPort=0 is no number to derive the ports of shards from; set the port of the first shard"
     elif settings.fast_listen_port != max(base + _FAST, 0):

@@ -73,6 +73,13 @@ def test_settings_that_shards_cannot_share_are_refused(keys: dict[str, object], 
     assert told in _refusal(**keys)
 
 
+def test_replicas_are_refused() -> None:
+    replica = _settings().model_copy(update={"broker_role": "SLAVE"})
+
+    with pytest.raises(SettingsError, match="brokerRole=SLAVE is not supported with shards"):
+        plan_shards(replica, 2)
+
+
 def test_every_reason_of_a_refusal_is_told() -> None:
     refusal = _refusal(fastListenPort=20000, haListenPort=20001)
 
