@@ -80,7 +80,7 @@ class _Running:
 
 @asynccontextmanager
 async def _running(count: int) -> AsyncIterator[_Running]:
-    """Run a broker, or so many shards."""
+    """Run a number of shards, or a broker without a supervisor."""
     with tempfile.TemporaryDirectory(prefix="shards-") as folder:
         if count == _WITHOUT:
             async with OwnBroker("", home=Path(folder)) as broker:

@@ -131,8 +131,8 @@ def _unshareable(settings: BrokerSettings) -> Iterator[str]:
     base = settings.listen_port
     if settings.broker_role == "SLAVE":
         yield (
-            "brokerRole=SLAVE is not supported with shards; run a broker without shards for each shard of the "
-            "master, with its brokerName"
+            "brokerRole=SLAVE is not supported with shards; run a broker without shards for each shard of "
+            "the master, with its brokerName"
         )
     if not base:
         yield "listenPort=0 is no number to derive the ports of shards from; set the port of the first shard"

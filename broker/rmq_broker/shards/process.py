@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -131,14 +132,11 @@ def _delete(
 def _end_with(supervisor: int) -> bool:
     """Let Linux stop this process if its supervisor is killed; return whether it does.
 
-    Without a supervisor the process ends now: it was killed before it could be asked for.
+    If the supervisor was killed before this call, the process ends now.
     """
     has_death_signal = False
-    # A service that forbids executable memory may be unable to load ctypes.
-    with contextlib.suppress(AttributeError, ImportError, MemoryError, OSError):
-        import ctypes  # noqa: PLC0415
-
-        if sys.platform == "linux":
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):
             has_death_signal = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) == 0
     if os.getppid() != supervisor:
         sys.exit(EXIT_FAILURE)
