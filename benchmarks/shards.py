@@ -85,10 +85,12 @@ async def _running(count: int) -> AsyncIterator[_Running]:
         if count == _WITHOUT:
             async with OwnBroker("", home=Path(folder)) as broker:
                 yield _Running([broker.port], [broker.process.pid], None)
+                await broker.stop()
                 return
         async with OwnShards("", count, home=Path(folder)) as shards:
             ports = [shards.port_of(number) for number in range(count)]
             yield _Running(ports, list(shards.pids().values()), shards.process.pid)
+            await shards.stop()
 
 
 async def measure(count: int, load: Load) -> Window:

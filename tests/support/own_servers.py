@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -14,6 +16,7 @@ from typing import Self
 
 from tests.support.ports import LOOPBACK, free_broker_port, free_port, free_shards_port
 from tests.support.processes import ServerProcess, Usage
+from tests.support.waiting import until_in_thread
 
 _BIN = Path(sys.executable).parent
 _READY_POLL_SECONDS = 0.01
@@ -204,6 +207,21 @@ class OwnShards(OwnBroker):
                 names = [text for text in words if text.startswith(f"brokerName={self.broker_name}-")]
                 found |= {name.partition("=")[2]: int(word) for name in names}
         return found
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor, then its shards, which would otherwise shut down gracefully."""
+        pids = self.pids().values() if self.process.exit_code is None else ()
+        super().kill()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until_in_thread(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids))
+
+    def close(self) -> None:
+        """Kill all processes that run, and delete the folder if this object made it."""
+        if self._process is not None:
+            self.kill()
+        super().close()
 
     def _command(self) -> Sequence[str]:
         return [*super()._command(), "--shards", str(self.count)]
