@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 _PR_SET_PDEATHSIG: Final = 1
+# Not SIGTERM, since it arrives several times, and a second SIGTERM ends a process at once.
+_SUPERVISOR_ENDED: Final = signal.SIGUSR1
 _SHARED_CODES: Final = frozenset({TOPICS.update, TOPICS.deletion, GROUPS.update, GROUPS.deletion})
 
 
@@ -79,18 +81,18 @@ class Shard:
 def main() -> int:
     """Run the process; return the exit code."""
     channel, supervisor = int(sys.argv[1]), int(sys.argv[2])
-    has_death_signal = _end_with(supervisor)
+    has_signal = _end_with(supervisor)
     sys.argv[0] = "rmq-broker"  # as error messages name it
-    return run_command(partial(_command, socket.socket(fileno=channel), has_death_signal), sys.argv[3:])
+    return run_command(partial(_command, socket.socket(fileno=channel), has_signal), sys.argv[3:])
 
 
-def _command(channel: socket.socket, has_death_signal: bool, arguments: Sequence[str]) -> int:
+def _command(channel: socket.socket, has_signal: bool, arguments: Sequence[str]) -> int:
     options = command_parser("rmq-broker", "One shard of a broker.").parse_args(arguments)
     configuration = load_from(options, BrokerSettings, known_keys)
     name, wait_seconds = configuration.settings.broker_name, configuration.settings.shutdown_wait_seconds
 
     async def build(supervisor: TaskSupervisor) -> Shard:
-        _obey_standard_input(has_death_signal)
+        _Supervision(has_signal).start()
         return await _build(configuration, supervisor, channel)
 
     prepare_process(configuration, "rmq.broker", {"shard": name})
@@ -130,37 +132,58 @@ def _delete(
 
 
 def _end_with(supervisor: int) -> bool:
-    """Let Linux stop this process if its supervisor is killed; return whether it does.
+    """Let Linux send a signal if the supervisor is killed; return whether it does.
 
     If the supervisor was killed before this call, the process ends now.
     """
-    has_death_signal = False
+    has_signal = False
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError, OSError):
-            has_death_signal = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) == 0
+            has_signal = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SUPERVISOR_ENDED) == 0
     if os.getppid() != supervisor:
         sys.exit(EXIT_FAILURE)
-    return has_death_signal
+    return has_signal
 
 
-def _obey_standard_input(has_death_signal: bool) -> None:
-    """Shut down gracefully when the supervisor asks for it, or has ended.
+class _Supervision:
+    """Stops this process when its supervisor asks for it or ends. Belongs to the loop's thread."""
 
-    The end of the standard input is ignored where Linux sends a signal, because the signal could be the
-    second one, which ends a process at once.
-    """
-    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+    def __init__(self, has_signal: bool) -> None:
+        """Without a signal, the end of the standard input tells that the supervisor has ended."""
+        self._has_signal = has_signal
+        self._was_asked = False
+        self._has_ended = False
 
-    def readable() -> None:
-        text = os.read(descriptor, len(STOP))
-        if not text:
-            loop.remove_reader(descriptor)
-        # The shutdown has begun if the first signal has removed its handler.
-        is_stopping = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        if (text or not has_death_signal) and not is_stopping:
+    def start(self) -> None:
+        """Obey from now on."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin.fileno(), self._readable)
+        loop.add_signal_handler(_SUPERVISOR_ENDED, self._supervisor_ended)
+
+    def _readable(self) -> None:
+        if os.read(sys.stdin.fileno(), len(STOP)):
+            self._was_asked = True
+            self._stop()
+            return
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        if not self._has_signal:
+            self._supervisor_ended()
+
+    def _supervisor_ended(self) -> None:
+        # The kernel sends the signal for each thread of the supervisor that had this process as its child.
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if self._was_asked:
+            # A second signal ended the supervisor during the shutdown: that of its shards ends at once, too.
             os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            self._stop()
 
-    loop.add_reader(descriptor, readable)
+    def _stop(self) -> None:
+        # Once a shutdown has begun, the handler of SIGTERM is removed, and the signal would end the process.
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -119,21 +118,24 @@ async def test_a_shard_that_does_not_answer_is_not_up() -> None:
     assert ("rmq_x", "b-0", 7) in samples and ("rmq_o", "b", 1) in samples
 
 
-Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
-
-
 async def _scraped(answer: bytes, *, ends: bool = True) -> bytes:
+    """Scrape a server that gives this answer."""
+    serving: list[asyncio.Task[Any] | None] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
-        if ends:
-            writer.close()
-        else:
-            await reader.read()
-            writer.close()
+        if not ends:
+            await reader.read()  # until the scrape gives up
+        writer.close()
+        await writer.wait_closed()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        return await scrape(server.sockets[0].getsockname()[1], 0.2)
+        try:
+            return await scrape(server.sockets[0].getsockname()[1], 0.2)
+        finally:
+            await asyncio.wait([task for task in serving if task is not None])
 
 
 async def test_a_complete_answer_is_read() -> None:
