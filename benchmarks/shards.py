@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.report import commit, processor
+from rmq_remoting.build_form import BUILD_FORM
 from rmq_remoting.framing import encode_frame
 from tests.support.broker_requests import create_topic, send, succeeded
 from tests.support.own_servers import OwnBroker, OwnShards
@@ -170,8 +171,9 @@ async def _run(options: argparse.Namespace) -> None:
                 print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(
-        f"Commit {commit()}, {processor()}. Bodies of {options.body_bytes} bytes, {options.connections} "
-        f"connections to each shard with {options.batch} sends in flight each. Median and range of "
+        f"Commit {commit()}, {processor()}, {BUILD_FORM}. Bodies of {options.body_bytes} bytes, "
+        f"{options.connections} connections to each shard with {options.batch} sends in flight each. Median "
+        f"and range of "
         f"{options.rounds} windows of {options.seconds:g} s.\n"
     )
     print(_table(windows))
