@@ -89,6 +89,11 @@ class CommonTables:
             self._log_change(kind, shard, name, is_deletion=entry is None)
         self._changed()
 
+    def exclude_topic(self, name: str) -> None:
+        """Share a topic no longer: the shards have different parts of it."""
+        self.topics.exclude(name)
+        self._file.changed()
+
     def end(self, kind: Kind[ConfigT], table: SharedTable[ConfigT], shard: int) -> None:
         """End a shard's reports of all its entries in one table."""
         table.end(shard)

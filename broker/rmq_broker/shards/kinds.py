@@ -24,6 +24,8 @@ ConfigT = TypeVar("ConfigT", TopicConfig, SubscriptionGroupConfig)
 
 # Ext field of the report that ends those of all entries of a shard.
 END_OF_REPORTS: Final = "endOfReports"
+# Ext field with the name of a topic that is not shared, since each shard has another part of it.
+NOT_SHARED: Final = "notShared"
 # Ext field of a request that is answered when all reports before it are persisted.
 CONFIRM: Final = "confirm"
 
@@ -105,3 +107,8 @@ GROUPS: Final[Kind[SubscriptionGroupConfig]] = Kind(
 def confirmation() -> RemotingCommand:
     """Return the request that is answered when all reports before it are persisted."""
     return RemotingCommand.request(TOPICS.update, {CONFIRM: "true"}, TOPICS.encode([]))
+
+
+def exclusion(name: str) -> RemotingCommand:
+    """Return the report of a topic that is not shared."""
+    return RemotingCommand.request(TOPICS.update, {NOT_SHARED: name}, TOPICS.encode([]), oneway=True)

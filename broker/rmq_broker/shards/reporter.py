@@ -11,7 +11,7 @@ from rmq_remoting.errors import ConnectionClosed, RequestError
 
 from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..topics.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from .kinds import GROUPS, TOPICS, ConfigT, Kind, confirmation
+from .kinds import GROUPS, TOPICS, ConfigT, Kind, confirmation, exclusion
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -53,6 +53,7 @@ class ChangeReporter:
         """Report all entries, and every change from now on. Raises RequestError."""
         self._connection = connection
         topics = [config.topic_name for config in self._topics.configs()]
+        self._exclude(topics)
         groups = [config.group_name for config in self._groups.configs()]
         await self._report_all(connection, TOPICS, filter(self._is_shared_topic, topics), self._topics.get)
         await self._report_all(connection, GROUPS, filter(_is_shared_group, groups), self._groups.get)
@@ -91,7 +92,14 @@ class ChangeReporter:
             await connection.send_request(kind.report(configs), _ANSWER_SECONDS)
         await connection.send_request(kind.end_of_reports(), _ANSWER_SECONDS)
 
+    def _exclude(self, topics: Iterable[str]) -> None:
+        """Report the static ones among topics: each broker has other logical queues of them."""
+        for name in topics:
+            if name in self._topics.mappings:
+                self._send(exclusion(name))
+
     def _topics_changed(self, change: TopicsChanged) -> None:
+        self._exclude(config.topic_name for config in change.updated)
         updated = [config for config in change.updated if self._is_shared_topic(config.topic_name)]
         self._report(TOPICS, updated, filter(self._is_shared_topic, change.removed))
 
@@ -123,8 +131,10 @@ class ChangeReporter:
         connection.write(report)
 
     def _is_shared_topic(self, name: str) -> bool:
-        return name not in self._topics.system_topics and not name.startswith(
-            (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+        return (
+            name not in self._topics.system_topics
+            and name not in self._topics.mappings
+            and not name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
         )
 
 

@@ -11,7 +11,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.daemon.deferred_answers import deferred_answer
 from rmq_remoting.errors import RemotingError, RequestError
 
-from .kinds import CONFIRM, END_OF_REPORTS, GROUPS, TOPICS, ConfigT, Kind
+from .kinds import CONFIRM, END_OF_REPORTS, GROUPS, NOT_SHARED, TOPICS, ConfigT, Kind
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -91,7 +91,9 @@ class ShardLink:
         connection.write(request.response(code, remark))
 
     def _take(self, request: RemotingCommand) -> None:
-        if request.code in (TOPICS.update, TOPICS.deletion):
+        if (excluded := request.ext_fields.get(NOT_SHARED)) is not None:
+            self._tables.exclude_topic(excluded)
+        elif request.code in (TOPICS.update, TOPICS.deletion):
             self._take_report(TOPICS, self._tables.topics, request)
         else:
             self._take_report(GROUPS, self._tables.groups, request)

@@ -53,6 +53,7 @@ class SharedTable(Generic[EntryT]):
     def __init__(self, shards: int) -> None:
         self.entries: dict[str, EntryT] = {}
         self._shards: list[_Shard[EntryT]] = [_Shard() for _ in range(shards)]
+        self._excluded: set[str] = set()
 
     # --- reports of shards ---
 
@@ -69,11 +70,22 @@ class SharedTable(Generic[EntryT]):
         state = self._shards[shard]
         if state.reported is not None:
             state.reported.add(name)
+        if name in self._excluded:
+            if entry is None:
+                self._excluded.discard(name)
+            return False
         behind = state.behind.get(name)
         if behind is not None:
             behind.known, behind.was_reported = entry, True
             return False
         return self._set(shard, name, entry)
+
+    def exclude(self, name: str) -> None:
+        """Share an entry no longer, until a shard reports its deletion: each shard keeps what it has."""
+        self._excluded.add(name)
+        self.entries.pop(name, None)
+        for state in self._shards:
+            state.behind.pop(name, None)
 
     def end(self, shard: int) -> None:
         """End the reports of all entries: the shard lacks those that it did not report."""

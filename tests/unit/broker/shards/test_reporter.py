@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from rmq_broker.shards.kinds import CONFIRM, END_OF_REPORTS, GROUPS, TOPICS
+from rmq_broker.shards.kinds import CONFIRM, END_OF_REPORTS, GROUPS, NOT_SHARED, TOPICS
 from rmq_broker.shards.reporter import ChangeReporter
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.static_topic import TopicQueueMappingDetail
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.codes import ResponseCode
@@ -167,6 +168,24 @@ async def test_topics_of_the_broker_itself_are_not_reported(name: str) -> None:
 
     assert name not in reported
     assert supervisor.new() == []
+
+
+async def test_static_topics_are_reported_as_not_shared() -> None:
+    supervisor = _Supervisor()
+    table = supervisor.tables.topics
+    table.update_static(TopicConfig(topic_name="T"), _mapping("T"))
+    reports = await supervisor.started()
+    table.update_static(TopicConfig(topic_name="U"), _mapping("U"))
+
+    assert [report.ext_fields.get(NOT_SHARED) for report in reports if NOT_SHARED in report.ext_fields] == [
+        "T"
+    ]
+    assert _topics(reports) == []
+    assert [report.ext_fields for report in supervisor.new()] == [{NOT_SHARED: "U"}]
+
+
+def _mapping(topic: str) -> TopicQueueMappingDetail:
+    return TopicQueueMappingDetail(topic=topic, broker_name="broker-a", total_queues=0)
 
 
 async def test_groups_of_the_broker_itself_are_not_reported() -> None:

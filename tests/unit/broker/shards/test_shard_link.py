@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.shards.common_tables import CommonTables
-from rmq_broker.shards.kinds import GROUPS, TOPICS, confirmation
+from rmq_broker.shards.kinds import GROUPS, TOPICS, confirmation, exclusion
 from rmq_broker.shards.shard_link import ShardLink
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -123,6 +123,16 @@ async def test_attributes_are_sent_as_changes(tmp_path: Path) -> None:
         (request,) = await second.requests()
 
         assert TOPICS.decode(request.body)[0].attributes == {"+message.type": "FIFO", "-queue.type": ""}
+
+
+async def test_a_static_topic_of_one_shard_is_not_shared(tmp_path: Path) -> None:
+    async with _shards(tmp_path) as (tables, (first, second)):
+        first.report(exclusion("T"))
+        first.report_all()
+        second.report_all(topic("T"))
+
+        assert await first.requests() == await second.requests() == []
+        assert tables.behind_count(0) == 0
 
 
 async def test_deletions_are_requests_of_their_own(tmp_path: Path) -> None:

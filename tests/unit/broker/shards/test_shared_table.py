@@ -171,6 +171,17 @@ def test_a_deletion_on_a_shard_that_has_not_got_the_entry_yet_does_not_count() -
     assert table.differences(1, 10) == [Difference("T", "new", None)]
 
 
+def test_an_excluded_entry_is_not_shared_until_it_is_deleted() -> None:
+    table = _joined()
+    table.report(0, "T", "a")
+    table.exclude("T")
+
+    assert not table.report(1, "T", "b")
+    assert table.behind_count(0) == table.behind_count(1) == 0
+    assert not table.report(1, "T", None)
+    assert table.report(1, "T", "c")
+
+
 def test_entries_can_be_left_out_and_are_bounded() -> None:
     table = _joined()
     for name in "abc":
