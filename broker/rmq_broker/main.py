@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
+from rmq_remoting.daemon.configuration import Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.lifecycle import run_command, run_daemon
 
 from .settings.broker import BrokerSettings, known_keys
@@ -40,6 +41,8 @@ def _command(arguments: Sequence[str]) -> int:
     if options.print_processors:
         _print_processors(configuration)
         return 0
+    if options.shards is not None:
+        return _serve_shards(configuration, options)
     return _serve(configuration, options.namesrv_port if options.standalone else None)
 
 
@@ -60,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=_DEFAULT_NAMESRV_PORT,
         help="port of this name server (default 9876; 0: any free port)",
+    )
+    parser.add_argument(
+        "--shards",
+        metavar="N",
+        help="run N brokers on this machine, each in a process of its own; auto: one for each usable core",
     )
     parser.add_argument(
         "--print-processors", action="store_true", help="print the tier of each request code and exit"
@@ -96,6 +104,31 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
 
     prepare_process(configuration, "rmq.broker")
     return run_daemon(build, stop_timeout_seconds=configuration.settings.shutdown_wait_seconds)
+
+
+def _serve_shards(configuration: Configuration[BrokerSettings], options: argparse.Namespace) -> int:
+    from rmq_remoting.daemon.process import prepare_process  # noqa: PLC0415
+
+    from .shards.plan import check_root, plan_shards, shard_count  # noqa: PLC0415 (only this form has shards)
+    from .shards.supervisor import STOP_SECONDS_BEYOND_SHARDS, ShardSupervisor, shard_arguments  # noqa: PLC0415
+
+    settings = configuration.settings
+    if options.standalone:
+        reason = "cannot be combined with --standalone; run rmq-namesrv, and give its address by -n"
+        raise SettingsError([Problem(ProblemKind.CONFLICT, "--shards", options.shards, "", reason)])
+    plans = plan_shards(settings, shard_count(options.shards))
+    check_root(settings.store_path_root_dir, len(plans))
+    assignments = dict(options.set)
+    if options.namesrv is not None:
+        assignments["namesrvAddr"] = options.namesrv
+    arguments = shard_arguments(options.config, assignments)
+
+    async def build(supervisor: TaskSupervisor) -> Daemon:
+        return ShardSupervisor(settings, supervisor, plans, arguments)
+
+    prepare_process(configuration, "rmq.broker")
+    stop_seconds = settings.shutdown_wait_seconds + STOP_SECONDS_BEYOND_SHARDS
+    return run_daemon(build, stop_timeout_seconds=stop_seconds)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from tests.support.ports import LOOPBACK, free_broker_port, free_port
+from tests.support.ports import LOOPBACK, free_broker_port, free_port, free_shards_port
 from tests.support.processes import ServerProcess, Usage
+from tests.support.waiting import until_in_thread
 
 _BIN = Path(sys.executable).parent
 _READY_POLL_SECONDS = 0.01
@@ -180,6 +183,48 @@ class OwnBroker(_OwnServer):
             **_ANY_MACHINE,
             **self.settings,
         }
+
+
+class OwnShards(OwnBroker):
+    """`rmq-broker --shards`: its supervisor is the process; each shard is a process of its own."""
+
+    def __init__(
+        self, namesrv_address: str, count: int, *, home: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(namesrv_address, port=free_shards_port(count), home=home, settings=settings)
+        self.count = count
+
+    def port_of(self, number: int) -> int:
+        """The port of a shard that clients connect to."""
+        return self.port + 10 * number
+
+    def pids(self) -> dict[str, int]:
+        """The processes of the shards that run now, by broker name."""
+        found: dict[str, int] = {}
+        for word in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            with suppress(OSError):
+                words = Path(f"/proc/{word}/cmdline").read_bytes().decode().split("\0")
+                names = [text for text in words if text.startswith(f"brokerName={self.broker_name}-")]
+                found |= {name.partition("=")[2]: int(word) for name in names}
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor, then its shards, which would otherwise shut down gracefully."""
+        pids = self.pids().values() if self.process.exit_code is None else ()
+        super().kill()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until_in_thread(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids))
+
+    def close(self) -> None:
+        """Kill all processes that run, and delete the folder if this object made it."""
+        if self._process is not None:
+            self.kill()
+        super().close()
+
+    def _command(self) -> Sequence[str]:
+        return [*super()._command(), "--shards", str(self.count)]
 
 
 @asynccontextmanager

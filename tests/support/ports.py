@@ -23,6 +23,16 @@ def free_broker_port() -> int:
     return _free_base((0, -2, 1))
 
 
+def free_shards_port(count: int) -> int:
+    """A `listenPort` for the first of several shards: all their ports are free."""
+    return _free_base(tuple(offset for number in range(count) for offset in _shard_offsets(number)))
+
+
+def _shard_offsets(number: int) -> tuple[int, ...]:
+    # Of each shard the fast port, listenPort, the HA port and the port of metrics (docs/deployment.md).
+    return tuple(10 * number + offset for offset in (-2, 0, 1, 2))
+
+
 def _free_base(offsets: tuple[int, ...]) -> int:
     for _ in range(_ATTEMPTS):
         base = random.choice(_PORTS)

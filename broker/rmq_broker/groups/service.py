@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.config_file import ConfigFile
 
-from .table import SubscriptionGroupTable
+from .table import GroupsChanged, SubscriptionGroupTable
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -26,4 +26,7 @@ class GroupService:
 
     def start(self) -> None:
         """Write the file after each change from now on."""
-        self.table.on_change(self.file.changed)
+        self.table.on_change(self._table_changed)
+
+    def _table_changed(self, change: GroupsChanged) -> None:
+        self.file.changed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rmq_remoting.bodies import fastjson
@@ -25,6 +26,17 @@ _SLICE: Final = 128
 _LOG_SECONDS: Final = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class GroupsChanged:
+    """Created or updated configurations, and removed names, of one change.
+
+    Both are empty for a change of forbidden permissions.
+    """
+
+    updated: tuple[SubscriptionGroupConfig, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 class SubscriptionGroupTable:
     """Consumer groups by name, with their persistent form (`subscriptionGroup.json`).
 
@@ -37,7 +49,7 @@ class SubscriptionGroupTable:
         self.data_version = DataVersion(timestamp=now_ms())
         self._settings = settings
         self._now_ms = now_ms
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[GroupsChanged], None]] = []
         self._not_created = RepeatedEvent(_LOG_SECONDS)
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         # By group and topic: forbidden permissions, as bits.
@@ -90,7 +102,7 @@ class SubscriptionGroupTable:
         """Return the group's forbidden permissions for the topic, as bits."""
         return max(0, self._forbidden.get(group, {}).get(topic, 0))
 
-    def on_change(self, listener: Callable[[], None]) -> None:
+    def on_change(self, listener: Callable[[GroupsChanged], None]) -> None:
         """Register `listener`, called after each change."""
         self._listeners.append(listener)
 
@@ -118,7 +130,7 @@ class SubscriptionGroupTable:
         if config is None and forbidden is None:
             return False
         log.info("consumer group deleted group=%s", name)
-        self._publish()
+        self._publish(GroupsChanged(removed=(name,)))
         return config is not None
 
     def permit_reading(self, group: str, topic: str, *, readable: bool) -> None:
@@ -141,7 +153,7 @@ class SubscriptionGroupTable:
             self._forbidden[group] = remaining
         else:
             del self._forbidden[group]
-        self._publish()
+        self._publish(GroupsChanged())
 
     def follow(
         self,
@@ -163,7 +175,7 @@ class SubscriptionGroupTable:
             for name in removed:
                 self._table.pop(name, None)
                 self._entries.pop(name, None)
-            self._publish(version)
+            self._publish(GroupsChanged(tuple(changed), tuple(removed)), version)
         return len(changed)
 
     # --- persistence ---
@@ -219,10 +231,10 @@ class SubscriptionGroupTable:
         updated = {config.group_name: config for config in configs}
         if updated:
             self._table.update(updated)
-            self._publish()
+            self._publish(GroupsChanged(updated=tuple(updated.values())))
 
-    def _publish(self, version: DataVersion | None = None) -> None:
+    def _publish(self, change: GroupsChanged, version: DataVersion | None = None) -> None:
         self.version += 1
         self.data_version = version or self.data_version.next(self._now_ms())
         for listener in self._listeners:
-            listener()
+            listener(change)

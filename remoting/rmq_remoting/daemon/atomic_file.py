@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +44,22 @@ def read_file_or_backup(path: Path) -> bytes | None:
             if content := candidate.read_bytes():
                 return content
     return None
+
+
+@contextlib.contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, for processes that change the same file in it, each after reading it.
+
+    Blocks until the other process has released the lock. A file system without such locks is used without
+    one. Raises OSError if the folder cannot be opened.
+    """
+    descriptor = open_file(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, content: bytes, replaced: Path, *, is_private: bool) -> None:

@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from . import properties
-from .atomic_file import replace_file
+from .atomic_file import folder_locked, replace_file
 from .known_keys import KnownKey
 from .settings import (
     MASK,
@@ -212,8 +212,9 @@ class Configuration(Generic[SettingsT]):
         """
         if self.file is None:
             return False
-        with self._lock:
-            file = self.file.resolve()
+        file = self.file.resolve()
+        # Several daemons may have the same file, as the shards of one host do.
+        with self._lock, folder_locked(file.parent):
             new = {key: value for key, (_, value) in change.changed.items()} | dict(change.unused)
             replace_file(file, properties.edit_bytes(file.read_bytes(), new))
         return True

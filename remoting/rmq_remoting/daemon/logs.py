@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 import orjson
@@ -24,13 +25,18 @@ def configure_logs(
     level: LogLevel = LogLevel.INFO,
     log_format: LogFormat = LogFormat.AUTO,
     stream: TextIO | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> None:
-    """Send all logs of the process to `stream` (standard error). A further call replaces this."""
+    """Send all logs of the process to `stream` (standard error). A further call replaces this.
+
+    Every line has the given fields, which tell apart processes that log to one stream.
+    """
     target = sys.stderr if stream is None else stream
     as_text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and target.isatty())
     timestamp = structlog.processors.TimeStamper(fmt="iso", utc=not as_text)
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _adding(fields or {}),
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.stdlib.PositionalArgumentsFormatter(),
@@ -73,6 +79,14 @@ def render_text(logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
     timestamp, level, origin, event = (str(event_dict.pop(key, "")) for key in _SHOWN_FIRST)
     pairs = "".join(f" {key}={_quoted(value)}" for key, value in event_dict.items())
     return f"{timestamp} {level:<8} [{origin}] {event}{pairs}{trace}"
+
+
+def _adding(fields: Mapping[str, str]) -> structlog.typing.Processor:
+    def add(logger: WrappedLogger, name: str, event_dict: EventDict) -> EventDict:
+        event_dict.update(fields)
+        return event_dict
+
+    return add
 
 
 def _quoted(value: object) -> str:

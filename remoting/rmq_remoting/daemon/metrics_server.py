@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from .exposition import CONTENT_TYPE
@@ -27,12 +28,17 @@ _RESPONSE_SECONDS: Final = 30.0
 _MAX_REQUEST_BYTES: Final = 16 * 1024
 _MAX_CONNECTIONS: Final = 8
 
+# Returns an exposition with further metrics for an exposition.
+Join = Callable[[bytes], Awaitable[bytes]]
+
 
 class MetricsServer:
     """Serves one registry. All methods belong to the loop's thread."""
 
-    def __init__(self, registry: MetricsRegistry) -> None:
+    def __init__(self, registry: MetricsRegistry, join: Join | None = None) -> None:
+        """`join` adds the metrics of other processes to those of the registry."""
         self._registry = registry
+        self._join = join
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._rendering = asyncio.Lock()
@@ -105,6 +111,8 @@ class MetricsServer:
             return _response("404 Not Found", b"metrics are at /metrics\n")
         async with self._rendering:
             body = await self._render()
+            if self._join is not None:
+                body = await self._join(body)
         return _response("200 OK", body, CONTENT_TYPE, head_only=method == b"HEAD")
 
     async def _render(self) -> bytes:

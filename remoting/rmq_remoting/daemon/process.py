@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from .common_settings import DaemonSettings
@@ -18,10 +19,15 @@ _SWITCH_SECONDS: Final = 0.0005
 SettingsT = TypeVar("SettingsT", bound=DaemonSettings)
 
 
-def prepare_process(configuration: Configuration[SettingsT], logger: str) -> None:
-    """Set up logs, log the notes on the configuration, and tune the interpreter for the event loop."""
+def prepare_process(
+    configuration: Configuration[SettingsT], logger: str, log_fields: Mapping[str, str] | None = None
+) -> None:
+    """Set up logs, log the notes on the configuration, and tune the interpreter for the event loop.
+
+    Every log line has the given fields.
+    """
     settings = configuration.settings
-    configure_logs(settings.log_level, settings.log_format)
+    configure_logs(settings.log_level, settings.log_format, fields=log_fields)
     for note in configuration.notes:
         logging.getLogger(logger).warning("%s", note)
     configuration.on_change(lambda _: set_log_level(settings.log_level))

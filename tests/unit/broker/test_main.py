@@ -96,3 +96,30 @@ def test_unknown_options_are_refused(run: _Run) -> None:
     with pytest.raises(SystemExit) as ended:
         run("--prot", "1")
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--shards", "2", "--standalone"], "--shards=2: cannot be combined with --standalone"),
+        (["--shards", "none"], "--shards=none: must be auto, or a whole number from 1 to 256"),
+        (["--shards", "2", "--set", "listenPort=65530"], "or at most 1 shards"),
+    ],
+)
+def test_shards_that_cannot_run_are_refused(
+    run: _Run, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    code, _, err = run(*arguments, "--store", str(tmp_path / "store"))
+
+    assert code == 2
+    assert said in err
+    assert not (tmp_path / "store").exists()
+
+
+def test_shards_do_not_run_on_the_store_of_a_single_broker(run: _Run, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+
+    code, _, err = run("--shards", "2", "--store", str(tmp_path))
+
+    assert code == 2
+    assert "is the store of a broker without shards" in err

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rmq_broker.groups.names import SYSTEM_GROUPS, group_name_problem
-from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.groups.table import GroupsChanged, SubscriptionGroupTable
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.topics.attributes import AttributeProblem
 from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -33,13 +33,13 @@ def test_system_groups_are_those_of_apaches_broker() -> None:
 
 def test_unknown_groups_are_created_and_listeners_notified() -> None:
     table = _table()
-    told: list[int] = []
-    table.on_change(lambda: told.append(table.version))
+    told: list[GroupsChanged] = []
+    table.on_change(told.append)
     assert table.get("CG") is None
     config = table.find("CG")
     assert config is not None and config is table.get("CG") and "CG" in table
     assert table.find("CG") is config
-    assert len(told) == 1 and table.data_version.counter == 1
+    assert told == [GroupsChanged(updated=(config,))] and table.data_version.counter == 1
 
 
 def test_unknown_group_without_auto_creation() -> None:
@@ -108,7 +108,7 @@ def test_forbidden_permissions_are_persisted() -> None:
 def test_reading_is_forbidden_by_topic_and_permitted_again() -> None:
     table = _table()
     told: list[int] = []
-    table.on_change(lambda: told.append(table.version))
+    table.on_change(lambda _: told.append(table.version))
     for topic in ("T", "U"):
         table.permit_reading("CG", topic, readable=False)
     table.permit_reading("CG", "T", readable=False)

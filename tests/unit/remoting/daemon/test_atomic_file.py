@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from rmq_remoting.daemon.atomic_file import read_file_or_backup, replace_file
+from rmq_remoting.daemon.atomic_file import folder_locked, read_file_or_backup, replace_file
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 
 
@@ -98,3 +99,24 @@ def test_the_backup_is_read_if_the_file_is_missing_or_empty(tmp_path: Path) -> N
     assert read_file_or_backup(path) == b"backup"
     path.write_bytes(b"content")
     assert read_file_or_backup(path) == b"content"
+
+
+def test_a_folder_is_locked_for_one_at_a_time(tmp_path: Path) -> None:
+    order: list[str] = []
+    with folder_locked(tmp_path):
+        other = threading.Thread(target=_lock_and_note, args=(tmp_path, order))
+        other.start()
+        order.append("first")
+    other.join()
+
+    assert order == ["first", "second"]
+
+
+def _lock_and_note(folder: Path, order: list[str]) -> None:
+    with folder_locked(folder):
+        order.append("second")
+
+
+def test_a_folder_that_is_missing_cannot_be_locked(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), folder_locked(tmp_path / "none"):
+        pass

@@ -42,6 +42,15 @@ def test_without_a_terminal_lines_are_json() -> None:
     assert (second["event"], second["took_ms"], second["logger"]) == ("slow", 7, "rmq.other")
 
 
+def test_fields_of_the_process_are_in_every_line() -> None:
+    stream = io.StringIO()
+    configure_logs(stream=stream, fields={"shard": "b-0"})
+    logging.getLogger("rmq.test").info("one")
+    structlog.get_logger("rmq.other").info("two")
+
+    assert [line["shard"] for line in _json_lines(stream)] == ["b-0", "b-0"]
+
+
 def test_an_exception_stays_in_its_json_line() -> None:
     stream = io.StringIO()
     configure_logs(stream=stream)

@@ -19,7 +19,9 @@ def test_logs_are_set_up_notes_are_logged_and_the_interpreter_is_tuned(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     done: list[Any] = []
-    monkeypatch.setattr(process, "configure_logs", lambda *given: done.append(("logs", given)))
+    monkeypatch.setattr(
+        process, "configure_logs", lambda *given, fields: done.append(("logs", given, fields))
+    )
     monkeypatch.setattr(process, "set_log_level", lambda level: done.append(("level", level)))
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: done.append(("switch", seconds)))
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
@@ -28,9 +30,10 @@ def test_logs_are_set_up_notes_are_logged_and_the_interpreter_is_tuned(
     settings = configuration.settings
 
     with caplog.at_level(logging.WARNING):
-        prepare_process(configuration, "rmq.small")
+        prepare_process(configuration, "rmq.small", {"shard": "b-0"})
 
-    assert done == [("logs", (settings.log_level, settings.log_format)), ("switch", 0.0005), "freeze"]
+    logs = ("logs", (settings.log_level, settings.log_format), {"shard": "b-0"})
+    assert done == [logs, ("switch", 0.0005), "freeze"]
     assert [(record.name, record.message) for record in caplog.records] == [
         ("rmq.small", "port 1 is ignored")
     ]

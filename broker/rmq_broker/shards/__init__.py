@@ -1,0 +1,1 @@
+"""Several brokers on one host (`rmq-broker --shards N`): a process for each, and one supervisor."""
