@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark_rocketmq.lag import LagListener
 from tests.deploy.tools import DEPLOY, yaml_of
 from tests.support.broker_requests import ask_among_notifications, heartbeat, pull, send, sent
-from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.own_servers import OwnBroker, OwnNamesrv, OwnShards
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.promql import labels_grouped_by, metrics_asked_for
 from tests.support.raw_client import raw_client
@@ -52,11 +52,14 @@ def _of_a_stream() -> Iterator[tuple[str, frozenset[str]]]:
 async def labels(tmp_path: Path) -> _Labels:
     """The labels of each metric of a stream, and of daemons that served clients."""
     found: defaultdict[str, frozenset[str]] = defaultdict(lambda: _ADDED)
-    ports = [free_port(), free_port()]
+    ports = [free_port() for _ in range(4)]
+    replica = {"brokerRole": "SLAVE", "brokerId": "1"}
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
     async with (
         OwnNamesrv(home=tmp_path / "namesrv", settings=metrics[0]) as namesrv,
         OwnBroker(namesrv.address, home=tmp_path / "broker", settings=metrics[1]) as broker,
+        OwnBroker(namesrv.address, home=tmp_path / "replica", settings={**metrics[2], **replica}),
+        OwnShards(namesrv.address, 1, home=tmp_path / "shards", settings=metrics[3]),
         raw_client(broker.port) as member,
         raw_client(broker.port) as client,
     ):
@@ -64,9 +67,12 @@ async def labels(tmp_path: Path) -> _Labels:
         await ask_among_notifications(client, heartbeat("c2", "CG", {"T": "a"}))
         sent((await ask_among_notifications(client, send("T", b"x" * 100)))[0])
         await ask_among_notifications(client, pull("T", "CG", commit=0))
-        for port in ports:
-            for name, names in await _scraped(port):
-                found[name] |= names
+        async with asyncio.timeout(30):
+            # Until the replica has found its master.
+            while "rmq_replica_lag_seconds" not in found:
+                for port in ports:
+                    for name, names in await _scraped(port):
+                        found[name] |= names
     for name, names in _of_a_stream():
         found[name] |= names
     return found

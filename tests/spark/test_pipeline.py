@@ -52,6 +52,7 @@ def _run(work: Path, *options: str) -> str:
     return output
 
 
+@pytest.mark.long
 def test_pipeline_counts_every_line_and_detects_a_wrong_count(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "20000", "--rate", "10000")
     assert "check: all counts are equal: " in output
