@@ -75,6 +75,7 @@ async def _kill_while_starting(broker: FaultyBroker, chance: random.Random) -> N
 
 @pytest.mark.java
 @pytest.mark.timeout(120)
+@pytest.mark.long
 async def test_apaches_broker_opens_the_store_of_a_killed_broker(
     tmp_path: Path, flush_mode: str, seed: int
 ) -> None:

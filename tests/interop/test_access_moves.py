@@ -81,6 +81,7 @@ async def test_accounts_of_version_1_become_the_same_users_and_rules(brokers: _B
     assert len(rules["User:orders"]["policies"]) == 2
 
 
+@pytest.mark.long
 async def test_mqadmin_copies_users_and_rules(
     brokers: _Brokers, java_program: JavaProgram, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ async def test_mqadmin_administrates_users(java_program: JavaProgram, guarded: O
 
 @pytest.mark.java
 @pytest.mark.go
+@pytest.mark.long
 async def test_rules_made_by_mqadmin_count_for_every_client(
     java_program: JavaProgram, go_program: Path, guarded: Own, guarded_topic: str, tmp_path: Path
 ) -> None:

@@ -171,6 +171,7 @@ def _our_member(address: str, topic: str) -> list[str]:
     return [sys.executable, "-m", "tests.crash.group_member", address, topic, topic, "--orderly"]
 
 
+@pytest.mark.long
 async def test_messages_refused_by_the_sdk_are_redelivered_to_a_member(
     own: Own, own_java: JavaClient, own_topic: str
 ) -> None:

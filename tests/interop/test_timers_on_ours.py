@@ -104,6 +104,7 @@ def _check(messages: list[MessageExt]) -> None:
 @pytest.mark.parametrize(
     "killed", [pytest.param(False, marks=pytest.mark.long, id="stopped"), pytest.param(True, id="killed")]
 )
+@pytest.mark.long
 async def test_apaches_broker_delivers_pending_messages_of_this_one(
     apache_program: JavaProgram, namesrv: OwnNamesrv, tmp_path: Path, killed: bool
 ) -> None:

@@ -100,6 +100,7 @@ def test_join_topics(cluster: SmallCluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(_PYSPARK < (4, 1), reason="a streaming sink needs PySpark 4.1")
+@pytest.mark.long
 def test_sink(cluster: SmallCluster, tmp_path: Path) -> None:
     printed = _run("sink", cluster, tmp_path)
     alerts = [re.fullmatch(r"hot \['(s\d)'\] (\{.*\}) (\S+)", line) for line in printed]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.small_cluster import SmallCluster
 
 
+@pytest.mark.long
 def test_read_and_write_in_another_thread(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=1)
     options = {"rocketmq.namesrv.addr": cluster.address}
