@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 
 class Durability(Enum):
@@ -49,7 +50,7 @@ class BothDurable:
             self._listener(first if _RANKS[first] >= _RANKS[durability] else durability)
 
 
-_RANKS = {
+_RANKS: Final = {
     Durability.DURABLE: 0,
     Durability.FLUSH_TIMED_OUT: 1,
     Durability.REPLICA_TIMED_OUT: 2,

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +19,7 @@ from typing import Final
 from rmq_remoting.daemon.file_errors import is_shortage
 
 from ..durability import Durability, DurabilityListener
+from ..offset_waits import OffsetWaits
 from .log_flush import LogFlush
 
 log = logging.getLogger("rmq.store.flush")
@@ -61,8 +61,7 @@ class GroupCommit:
         "_pause",
         "_requested",
         "_timeout_ms",
-        "_timer",
-        "_waiting",
+        "_waits",
         "_wanted",
         "is_running",
         "statistics",
@@ -87,8 +86,7 @@ class GroupCommit:
         self._timeout_ms = timeout_ms
         self._on_flushed = on_flushed
         self._clock = clock
-        # Log offset, end of the wait and listener; ordered by offset, which is also the order of time.
-        self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
+        self._waits = OffsetWaits(timeout_ms, self._time_up, clock)
         self._requested = False
         self._is_flushing = False  # from the request to the thread until its result
         self._began = 0.0
@@ -98,7 +96,6 @@ class GroupCommit:
         # Held by the thread while no flush is requested; a semaphore costs ten times as much.
         self._is_idle = threading.Lock()
         self._is_idle.acquire()
-        self._timer: asyncio.TimerHandle | None = None
         self._flusher: threading.Thread | None = None
         self.is_running = False
         self.statistics = CommitStatistics()
@@ -124,12 +121,10 @@ class GroupCommit:
         The call is made in a later iteration of the event loop, even if that part of the log is on disk
         already. Otherwise a flush is requested: the caller may be the only one that waits for it.
         """
-        self._waiting.append((offset, self._clock() + self._timeout_ms() / 1000, listener))
-        if self._timer is None:
-            self._set_timer()
+        self._waits.add(offset, listener)
         if offset <= self._flushed_to:
             self._loop.call_soon(self._complete_flushed)
-        elif self._pause is not None and len(self._waiting) >= self._wanted:
+        elif self._pause is not None and len(self._waits) >= self._wanted:
             self._end_pause()
             self._loop.call_soon(self._start_flush)
         else:
@@ -138,7 +133,7 @@ class GroupCommit:
     @property
     def waiting(self) -> int:
         """Number of listeners that wait for a flush now."""
-        return len(self._waiting)
+        return len(self._waits)
 
     def begin_stop(self) -> None:
         """Flush a last time, and end the thread. Afterwards, `join` and `close` are to be called."""
@@ -154,10 +149,8 @@ class GroupCommit:
     def close(self) -> None:
         """End without another flush; listeners that still wait get FLUSH_TIMED_OUT."""
         self.begin_stop()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._complete(len(self._waiting), Durability.FLUSH_TIMED_OUT)
+        self._waits.stop()
+        self._complete(len(self._waits), Durability.FLUSH_TIMED_OUT)
 
     # --- on the event loop ---
 
@@ -188,36 +181,25 @@ class GroupCommit:
         if not self._requested or not self.is_running:
             return
         if answered and pause_s >= _SHORTEST_PAUSE_S:
-            self._wanted = len(self._waiting) + answered
+            self._wanted = len(self._waits) + answered
             self._pause = self._loop.call_later(pause_s, self._start_flush)
         else:
             self._start_flush()
 
     def _complete_flushed(self) -> int:
         """Call the listeners whose part of the log is on disk, and return their number."""
-        count = 0
-        for entry in self._waiting:
-            if entry[0] > self._flushed_to:
-                break
-            count += 1
+        count = self._waits.count_up_to(self._flushed_to)
         self._complete(count, Durability.DURABLE)
         return count
 
     def _failed(self) -> None:
         self._is_flushing = self._requested = False
-        self._complete(len(self._waiting), Durability.FLUSH_FAILED)
+        self._complete(len(self._waits), Durability.FLUSH_FAILED)
 
     def _complete(self, count: int, durability: Durability) -> None:
         """Call the first `count` listeners."""
         self._count(count, durability)
-        for _ in range(count):
-            listener = self._waiting.popleft()[2]
-            try:
-                listener(durability)
-            except Exception:  # the other listeners are still to be called
-                log.exception(
-                    "durability listener failed listener=%r durability=%s", listener, durability.name
-                )
+        self._waits.complete(count, durability)
 
     def _count(self, count: int, durability: Durability) -> None:
         statistics = self.statistics
@@ -229,28 +211,13 @@ class GroupCommit:
             case Durability.FLUSH_FAILED:
                 statistics.failed += count
 
-    def _set_timer(self) -> None:
-        """Set the timer for the wait that ends first."""
-        self._timer = None
-        if self._waiting and self.is_running:
-            in_seconds = max(0.0, self._waiting[0][1] - self._clock())
-            self._timer = self._loop.call_later(in_seconds, self._time_up)
-
-    def _time_up(self) -> None:
-        now = self._clock()
-        count = 0
-        for entry in self._waiting:
-            if entry[1] > now:
-                break
-            count += 1
-        if count:
-            log.warning(
-                "flush timed out sends=%d timeout_ms=%d; answered before they are on disk",
-                count,
-                self._timeout_ms(),
-            )
+    def _time_up(self, count: int) -> None:
+        log.warning(
+            "flush timed out sends=%d timeout_ms=%d; answered before they are on disk",
+            count,
+            self._timeout_ms(),
+        )
         self._complete(count, Durability.FLUSH_TIMED_OUT)
-        self._set_timer()
 
     # --- in the thread ---
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..durability import Durability, DurabilityListener
+from ..offset_waits import OffsetWaits
 
 if TYPE_CHECKING:
     from ..settings import ReplicationSettings
@@ -72,12 +72,9 @@ class ReplicaSet:
         self._settings = settings
         self._log_end = log_end
         self._on_confirmed = on_confirmed
-        self._clock = clock
         self._positions: tuple[ReplicaPosition, ...] = ()
         self._growth_listeners: tuple[Callable[[], None], ...] = ()
-        # Log offset, end of the wait and listener; ordered by offset, which is also the order of time.
-        self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._waits = OffsetWaits(lambda: settings.slave_timeout_ms, self._time_up, clock)
         self._is_scheduled = False
         self._is_running = False
         self._is_short = False
@@ -99,10 +96,8 @@ class ReplicaSet:
     def stop(self) -> None:
         """Let no send wait any more. Those that wait get REPLICA_TIMED_OUT, consumers may see everything."""
         self._is_running = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._complete(len(self._waiting), Durability.REPLICA_TIMED_OUT)
+        self._waits.stop()
+        self._complete(len(self._waits), Durability.REPLICA_TIMED_OUT)
 
     # --- replicas ---
 
@@ -176,17 +171,14 @@ class ReplicaSet:
     @property
     def waiting(self) -> int:
         """Number of listeners that wait for replicas now."""
-        return len(self._waiting)
+        return len(self._waits)
 
     def when_replicated(self, offset: int, listener: DurabilityListener) -> None:
         """Call `listener` once enough replicas have the log up to `offset`, the end of the newest record.
 
         The call is made in a later iteration of the event loop.
         """
-        settings = self._settings
-        self._waiting.append((offset, self._clock() + settings.slave_timeout_ms / 1000, listener))
-        if self._timer is None:
-            self._set_timer()
+        self._waits.add(offset, listener)
         self.appended()
 
     def _changed(self) -> None:
@@ -208,14 +200,9 @@ class ReplicaSet:
             self._replicated = replicated
             self._on_confirmed()
         if not is_enough:
-            self._complete(len(self._waiting), Durability.NO_REPLICA)
+            self._complete(len(self._waits), Durability.NO_REPLICA)
             return
-        count = 0
-        for entry in self._waiting:
-            if entry[0] > self._replicated:
-                break
-            count += 1
-        self._complete(count, Durability.DURABLE)
+        self._complete(self._waits.count_up_to(self._replicated), Durability.DURABLE)
 
     def _check_minimum(self, in_sync_brokers: int) -> None:
         least = self._settings.min_in_sync_replicas
@@ -241,35 +228,13 @@ class ReplicaSet:
                 statistics.without_replica += count
             case _:
                 statistics.timed_out += count
-        for _ in range(count):
-            listener = self._waiting.popleft()[2]
-            try:
-                listener(durability)
-            except Exception:  # the other listeners are still to be called
-                log.exception(
-                    "durability listener failed listener=%r durability=%s", listener, durability.name
-                )
+        self._waits.complete(count, durability)
 
-    def _set_timer(self) -> None:
-        """Set the timer for the wait that ends first."""
-        self._timer = None
-        if self._waiting and self._is_running:
-            in_seconds = max(0.0, self._waiting[0][1] - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(in_seconds, self._time_up)
-
-    def _time_up(self) -> None:
-        now = self._clock()
-        count = 0
-        for entry in self._waiting:
-            if entry[1] > now:
-                break
-            count += 1
-        if count:
-            log.warning(
-                "replication timed out sends=%d timeout_ms=%d replicas=%d; answered FLUSH_SLAVE_TIMEOUT",
-                count,
-                self._settings.slave_timeout_ms,
-                len(self._positions),
-            )
+    def _time_up(self, count: int) -> None:
+        log.warning(
+            "replication timed out sends=%d timeout_ms=%d replicas=%d; answered FLUSH_SLAVE_TIMEOUT",
+            count,
+            self._settings.slave_timeout_ms,
+            len(self._positions),
+        )
         self._complete(count, Durability.REPLICA_TIMED_OUT)
-        self._set_timer()

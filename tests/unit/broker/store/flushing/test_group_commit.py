@@ -194,7 +194,7 @@ async def test_a_wait_times_out() -> None:
         parts.now += 3
         late = parts.append()
         parts.now += 2.5
-        parts.commits._time_up()
+        parts.commits._waits._time_up()
         assert await early == Durability.FLUSH_TIMED_OUT
         assert not late.done()
         assert parts.commits.waiting == 1
