@@ -143,7 +143,8 @@ async def _asynchronous(home: Path, rounds: int, seconds: int) -> Sequence[Figur
             results = {}
             for number in (0, 1) if turn % 2 else (1, 0):
                 client, broker = loads[number]
-                sampling = asyncio.ensure_future(_largest_lag(broker.port))
+                lags: list[int] = []
+                sampling = asyncio.ensure_future(_sample_lag(broker.port, lags))
                 result = await client.sync(
                     _TOPIC, size=_BYTES, seconds=seconds, warmup_s=1, server=broker.usage
                 )
@@ -151,9 +152,8 @@ async def _asynchronous(home: Path, rounds: int, seconds: int) -> Sequence[Figur
                 results[number] = (
                     result.messages_per_second,
                     result.server_cpu_micros_per_message or 0.0,
-                    max(_lags, default=0) / (result.messages_per_second * _BYTES),
+                    max(lags, default=0) / (result.messages_per_second * _BYTES),
                 )
-                _lags.clear()
             with_one, without = results[0], results[1]
             return with_one[0] / without[0], with_one[1] / without[1], with_one[2]
 
@@ -161,13 +161,10 @@ async def _asynchronous(home: Path, rounds: int, seconds: int) -> Sequence[Figur
     return [share, cost, lag]
 
 
-_lags: list[int] = []
-
-
-async def _largest_lag(port: int) -> None:
-    """Note how many bytes the replica lacks, until cancelled."""
+async def _sample_lag(port: int, lags: list[int]) -> None:
+    """Append how many bytes the replica lacks, until cancelled."""
     while True:
-        _lags.extend(replica.diff for replica in (await _ha_status(port)).ha_connection_info)
+        lags.extend(replica.diff for replica in (await _ha_status(port)).ha_connection_info)
         await asyncio.sleep(_SAMPLE_SECONDS)
 
 

@@ -100,8 +100,8 @@ class HaSettings(SettingsGroup):
         False,
         "slaveReadEnable",
         "On a master: suggest a replica (`whichBrokerWhenConsumeSlowly` of the group) to consumers that read "
-        "messages which are no longer in memory. On a replica: serve them while the master is there; a "
-        "replica without its master serves all consumers.",
+        "messages which are no longer in memory. On a replica: let such consumers stay. A replica without "
+        "its master serves all consumers in any case.",
     )
 
     @property
