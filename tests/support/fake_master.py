@@ -58,7 +58,7 @@ class FakeMaster(RemotingClient):
         if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             return self._commit(request)
         if request.code == RequestCode.GET_BROKER_RUNTIME_INFO:
-            figures = {"commitLogMaxOffset": str(self.log_end)}
+            figures = {"commitLogMinOffset": "0", "commitLogMaxOffset": str(self.log_end)}
             if self.metadata_version:
                 figures["metadataVersion"] = self.metadata_version
             return request.response(ResponseCode.SUCCESS, body=KVTable(table=figures).encode())

@@ -9,12 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.bodies.kv import KVTable
-from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, RequestError
 
 from ..registration.master_address import MasterAddress
+from .metadata.master import Master, MetadataError
 from .protocol import Transfer, TransferReader, report
 
 if TYPE_CHECKING:
@@ -38,27 +36,18 @@ class LogExtent:
 
 
 async def log_extent(client: RemotingClient, master: MasterAddress) -> LogExtent:
-    """Ask a master for the extent of its log. Raises MasterUnavailable.
-
-    Source: Apache RocketMQ 5.3.3, request 28 GET_BROKER_RUNTIME_INFO.
-    """
+    """Ask a master for the extent of its log. Raises MasterUnavailable."""
     if not master.clients:
         raise MasterUnavailable(
             "the address of the master's port of requests is not known: set namesrvAddr on this replica"
         )
-    request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     try:
-        response = await client.request(master.clients, request, _REQUEST_SECONDS)
-        if response.code != ResponseCode.SUCCESS:
-            raise MasterUnavailable(
-                f"the master {master.clients} refused to tell the extent of its log: {response.remark}"
-            )
-        table = KVTable.decode(response.body).table
-        return LogExtent(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
-    except RequestError as error:
-        raise MasterUnavailable(f"the master {master.clients} did not answer: {error}") from error
-    except (BodyError, KeyError, ValueError) as error:
-        raise MasterUnavailable(f"the master {master.clients} sent no extent of its log: {error}") from error
+        state = await Master(client, master.clients, _REQUEST_SECONDS).state()
+    except (RequestError, MetadataError, BodyError) as error:
+        raise MasterUnavailable(
+            f"the master {master.clients} does not tell the extent of its log: {error}"
+        ) from error
+    return LogExtent(state.log_begin, state.log_end)
 
 
 class MasterConnection:

@@ -11,11 +11,14 @@ from rmq_remoting.errors import RequestTimeout
 from rmq_remoting.headers.offsets import UpdateConsumerOffsetRequestHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmq_remoting.client import RemotingClient
 
 # Apache's slaves wait for 3 s; a table of many groups may take longer.
 _TIMEOUT_SECONDS: Final = 10.0
-# Figures of request 28: both brokers have the first one.
+# Figures of request 28: both brokers have the first two.
+_LOG_BEGIN: Final = "commitLogMinOffset"
 _LOG_END: Final = "commitLogMaxOffset"
 _METADATA_VERSION: Final = "metadataVersion"
 _ADVICE: Final = (
@@ -29,11 +32,12 @@ class MetadataError(Exception):
 
 
 class MasterState(NamedTuple):
-    """Where the master's log ends, and a text that differs after each change of its metadata.
+    """The extent of the master's log, and a text that differs after each change of its metadata.
 
     The text is empty for Apache's broker.
     """
 
+    log_begin: int
     log_end: int
     metadata_version: str
 
@@ -41,9 +45,12 @@ class MasterState(NamedTuple):
 class Master:
     """The master at one address."""
 
-    def __init__(self, client: RemotingClient, address: str) -> None:
+    def __init__(
+        self, client: RemotingClient, address: str, timeout_seconds: float = _TIMEOUT_SECONDS
+    ) -> None:
         self.address = address
         self._client = client
+        self._timeout_seconds = timeout_seconds
 
     async def connect(self) -> None:
         """Connect to the master, unless there is a connection. Raises RequestError."""
@@ -59,10 +66,8 @@ class Master:
     async def state(self) -> MasterState:
         """Return the master's state. Raises RequestError, MetadataError, BodyError."""
         figures = KVTable.decode(await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
-        log_end = figures.get(_LOG_END, "")
-        if not (log_end.isascii() and log_end.isdigit()):
-            raise MetadataError(f"figure {_LOG_END} must be a number, not {log_end!r:.40}")
-        return MasterState(int(log_end), figures.get(_METADATA_VERSION, ""))
+        begin, end = (_log_offset(figures, name) for name in (_LOG_BEGIN, _LOG_END))
+        return MasterState(begin, end, figures.get(_METADATA_VERSION, ""))
 
     async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Commit a group's offset, as its consumers do. Raises RequestError, MetadataError."""
@@ -73,7 +78,7 @@ class Master:
 
     async def _request(self, request: RemotingCommand) -> RemotingCommand:
         try:
-            response = await self._client.request(self.address, request, _TIMEOUT_SECONDS)
+            response = await self._client.request(self.address, request, self._timeout_seconds)
         except RequestTimeout:
             # The connection may be dead without notice, so the retry opens another one.
             self._client.close_address(self.address)
@@ -84,3 +89,10 @@ class Master:
                 f"request {request.code} refused, code {response.code}: {response.remark}{advice}"
             )
         return response
+
+
+def _log_offset(figures: Mapping[str, str], name: str) -> int:
+    text = figures.get(name, "")
+    if not (text.isascii() and text.isdigit()):
+        raise MetadataError(f"figure {name} must be a number, not {text!r:.40}")
+    return int(text)
