@@ -6,13 +6,17 @@ python -m benchmarks.growth --write DIR          charts and table elsewhere
 
 Both brokers run at the same time and take turns under the same load. Sends over connections come from a
 Python program (benchmarks.many_connections), the others from Apache's Java client with 64 threads. All have
-binary headers.
+binary headers. Each chart is one sitting, and is written when it is complete.
+
+Apache's broker needs a descriptor for each queue: a hard limit of open files below 655,350, as Apache's
+installation sets it, is raised, which needs root.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import resource
 import statistics
 import tempfile
 import time
@@ -36,7 +40,6 @@ from benchmarks.ours import our_servers
 from benchmarks.peer import apache_peer
 from benchmarks.report import APACHE, OWN, Report, paragraph, write_between
 
-_MARKS: Final = ("<!-- growth: written by `make bench-growth` -->", "<!-- end of growth -->")
 _COLORS: Final = {"ours": "#1a6fc2", "peer": "#c2571a"}
 _NAMES: Final = {"ours": OWN, "peer": APACHE}
 _CONNECTIONS: Final = (1, 10, 100, 1_000, 10_000)
@@ -45,7 +48,7 @@ _SIZES: Final = (16, 128, 1_024, 8_192, 65_536, 262_144, 1_048_576)
 _IN_FLIGHT: Final = 64
 _QUEUES_PER_TOPIC: Final = 10
 _WARM_UP_SECONDS: Final = 20
-
+_OPEN_FILES: Final = 655_350
 
 Measure = Callable[[Bench, str, int], Awaitable[Sequence[float]]]
 """Loads one side with an amount; returns sends per second, and the broker's CPU time per send in µs."""
@@ -88,8 +91,8 @@ def _rate_and_micros(result: LoadResult) -> Sequence[float]:
 class Sweep:
     """One chart. `alone`: each amount has a pair of brokers of its own.
 
-    Apache's broker maps files of each queue. With the queues of all amounts it would need more mappings than
-    Linux allows a process (vm.max_map_count, 65,530), and accept nothing.
+    Apache's broker maps files of each queue, and Linux limits the mappings of a process (vm.max_map_count,
+    65,530).
     """
 
     name: str
@@ -97,6 +100,14 @@ class Sweep:
     amounts: Sequence[int]
     measure: Measure
     alone: bool = False
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """The lines around the chart in performance.md."""
+        return (
+            f"<!-- growth with {self.name}: written by `make bench-growth` -->",
+            f"<!-- end of {self.name} -->",
+        )
 
 
 _SWEEPS: Final = {
@@ -192,20 +203,30 @@ def main() -> None:
         "--write", type=Path, default=Path("docs"), help="folder of performance.md and images (docs)"
     )
     chosen = parser.parse_args()
-    figures: list[Figure] = []
-    charts = []
-    began = time.monotonic()
+    _raise_limit_of_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for name in chosen.only or _SWEEPS:
-            sweep = _SWEEPS[name]
+            sweep, began = _SWEEPS[name], time.monotonic()
             points = runner.run(_run(sweep, chosen.rounds, chosen.seconds))
-            _draw(sweep, points, chosen.write / "images" / f"growth-{name}.svg")
-            charts.append(f"![{sweep.axis}: sends per second and CPU time](images/growth-{name}.svg)")
-            figures += (figure for point in points for figure in (point.rate, point.micros))
-    took = time.monotonic() - began
-    report = Report(figures, _MARKS, chosen.rounds, chosen.seconds, _WARM_UP_SECONDS, took)
-    content = "\n\n".join((paragraph(report.conditions()), *charts, report.table()))
-    write_between(chosen.write / "performance.md", _MARKS, content)
+            _write(sweep, points, chosen.write, chosen.rounds, chosen.seconds, time.monotonic() - began)
+
+
+def _raise_limit_of_open_files() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < _OPEN_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
+
+
+def _write(
+    sweep: Sweep, points: Sequence[Point], folder: Path, rounds: int, seconds: int, took_seconds: float
+) -> None:
+    """Write chart and table of one sitting."""
+    _draw(sweep, points, folder / "images" / f"growth-{sweep.name}.svg")
+    figures = [figure for point in points for figure in (point.rate, point.micros)]
+    report = Report(figures, sweep.marks, rounds, seconds, _WARM_UP_SECONDS, took_seconds)
+    chart = f"![{sweep.axis}: sends per second and CPU time](images/growth-{sweep.name}.svg)"
+    content = "\n\n".join((paragraph(report.conditions()), chart, report.table()))
+    write_between(folder / "performance.md", sweep.marks, content)
     print(content)
 
 
