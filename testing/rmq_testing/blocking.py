@@ -53,6 +53,7 @@ class BrokerForTests(Face):
     dead_letters = _blocking("_view", BrokerView.dead_letters)
     expect = _blocking("_view", BrokerView.expect)
     expect_dead_letters = _blocking("_view", BrokerView.expect_dead_letters)
+    expect_redelivery = _blocking("_view", BrokerView.expect_redelivery)
     expect_nothing = _blocking("_view", BrokerView.expect_nothing)
     consumed = _blocking("_view", BrokerView.consumed)
     advance = _blocking("_harness", Harness.advance)

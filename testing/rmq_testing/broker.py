@@ -56,6 +56,7 @@ class BrokerForTests(Face):
     dead_letters = _awaitable("_view", BrokerView.dead_letters)
     expect = _awaitable("_view", BrokerView.expect)
     expect_dead_letters = _awaitable("_view", BrokerView.expect_dead_letters)
+    expect_redelivery = _awaitable("_view", BrokerView.expect_redelivery)
     expect_nothing = _awaitable("_view", BrokerView.expect_nothing)
     consumed = _awaitable("_view", BrokerView.consumed)
     advance = _awaitable("_harness", Harness.advance)

@@ -78,7 +78,7 @@ class BrokerLife:
     async def kill(self) -> None:
         """End the broker as SIGKILL would: nothing more is answered, and nothing more is written.
 
-        The files keep what was written until then. Messages are complete, and offsets are some seconds old.
+        The files stay as they are: all messages are there, and offsets are some seconds old.
         """
         try:
             await self.run(self._kill())

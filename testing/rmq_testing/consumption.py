@@ -1,4 +1,4 @@
-"""How far a consumer group is: what it has left, by broker and by the members' own word.
+"""The progress of a consumer group: messages that it has left, by the broker and by its members.
 
 A member commits its offsets every few seconds. The members are therefore asked (request 221), so that a test
 does not wait for the commit.
@@ -23,11 +23,12 @@ from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
 from .messages import application_topics, delayed_messages, queues_of
 
 _MEMBER_SECONDS: Final = 1.0
+_READ_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What a group has not consumed yet. Counts are in messages."""
+    """The messages that a group has not consumed yet. All counts are of messages."""
 
     members: int
     topics: tuple[str, ...]
@@ -54,7 +55,7 @@ class Remaining:
 
 
 async def remaining(broker: Broker, group: str, topic: str | None) -> Remaining:
-    """Return what a group has left: of one topic and its retries, or of all its topics."""
+    """Return the rest of a group: of one topic and its retries, or of all its topics."""
     topics = _topics_of(broker, group) if topic is None else [topic, *_retry_topics(broker, group)]
     clients = _members(broker, group)
     by_topic: dict[str, int] = {}
@@ -64,8 +65,13 @@ async def remaining(broker: Broker, group: str, topic: str | None) -> Remaining:
         by_topic[name] = _left(broker, group, name, own)
     pops = broker.services.pops.in_flight.by_group()
     in_flight = sum(pops.get((group, name), 0) for name in topics)
-    waiting = sum(1 for name in _retry_names(broker, group) for _ in delayed_messages(broker, name))
+    waiting = waiting_for_retry(broker, group)
     return Remaining(len(clients), tuple(topics), by_topic, waiting, in_flight)
+
+
+def waiting_for_retry(broker: Broker, group: str) -> int:
+    """Return how many messages that a group has rejected wait for their redelivery."""
+    return sum(1 for name in _retry_names(broker, group) for _ in delayed_messages(broker, name))
 
 
 def _topics_of(broker: Broker, group: str) -> list[str]:
@@ -99,8 +105,31 @@ def _left(broker: Broker, group: str, topic: str, own: dict[int, int]) -> int:
         key = QueueKey(topic, group, queue_id)
         consumed = max(offsets.query(group, topic, queue_id), own.get(queue_id, -1), pops.positions.get(key))
         begin = max(consumed, store.min_offset(topic, queue_id))
-        count += max(0, end - begin)
+        if begin < end:
+            count += _wanted(broker, group, topic, queue_id, begin, end)
     return count + pops.in_flight.by_group().get((group, topic), 0)
+
+
+def _wanted(broker: Broker, group: str, topic: str, queue_id: int, begin: int, end: int) -> int:
+    """Return how many messages of a range the group subscribes to.
+
+    A member's offset stays before messages that its filter excludes, until one follows that it wants.
+    """
+    services = broker.services
+    subscription = services.clients.consumers.find_subscription(group, topic)
+    if subscription is None:
+        return end - begin
+    store, wanted = services.storage.store, services.filters.filters.of_pop(group, subscription)
+    queue, count = store.queues.get(topic, queue_id), 0
+    while begin < end:
+        result = store.reader.get(
+            queue, begin, _READ_AT_ONCE, wanted.tags_codes, properties=wanted.properties
+        )
+        count += result.count
+        if result.next_offset <= begin:
+            break
+        begin = result.next_offset
+    return count
 
 
 def _members(broker: Broker, group: str) -> list[Connection]:

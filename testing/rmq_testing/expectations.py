@@ -1,4 +1,4 @@
-"""What a test expects of a topic, and the report of what came instead."""
+"""Expectations of a topic, and the report of the messages that came instead."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MOST_BODY: Final = 80
 
 
 class ExpectationFailed(AssertionError):
-    """A broker has not seen in time what a test expects of it. The text tells what came instead."""
+    """An expected event has not happened in time. The text tells which messages came instead."""
 
 
 class TopicReader:
     """Reads the topics of one test: each message is handed out once.
 
-    `started_at`: the ends of the topics before the test, for the report of what else was stored.
+    `started_at`: the ends of the topics before the test; the report shows only later messages.
     """
 
     def __init__(self, started_at: Positions) -> None:

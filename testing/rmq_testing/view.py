@@ -10,7 +10,7 @@ from rmq_broker.broker import Broker
 from rmq_client import Message, MessageExt
 from rmq_remoting.message_properties import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 
-from .consumption import remaining
+from .consumption import remaining, waiting_for_retry
 from .expectations import Deadline, ExpectationFailed, TopicReader, check_wait, counted
 from .harness import Harness
 from .messages import application_topics, ends_of, messages_of, queues_of, store_message
@@ -84,8 +84,8 @@ class BrokerView:
     async def expect(self, topic: str, count: int = 1, timeout_seconds: float = 5.0) -> list[MessageExt]:
         """Wait for the next `count` messages of a topic, and return them.
 
-        Each message is returned once: another call waits for those that follow. Raises ExpectationFailed,
-        which tells what came instead.
+        Each message is returned once: another call waits for those that follow. Raises ExpectationFailed
+        with the messages that came instead.
         """
         check_wait(count, timeout_seconds)
         deadline = Deadline(timeout_seconds)
@@ -107,6 +107,21 @@ class BrokerView:
         """Wait for the next dead letters of a consumer group, as `expect` does."""
         return await self.expect(f"{_DEAD_LETTER_PREFIX}{group}", count, timeout_seconds)
 
+    async def expect_redelivery(self, group: str, count: int = 1, timeout_seconds: float = 5.0) -> None:
+        """Wait until `count` rejected messages of a group wait for their redelivery, which `advance` brings.
+
+        Popped messages do not count: they become visible again where they are. Raises ExpectationFailed.
+        """
+        check_wait(count, timeout_seconds)
+        deadline = Deadline(timeout_seconds)
+        while (waiting := await self._waiting_for_retry(group)) < count:
+            if deadline.has_passed:
+                raise ExpectationFailed(
+                    f"expected {counted(count)} of group {group!r} to wait for redelivery within "
+                    f"{timeout_seconds:g} s, got {waiting}"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+
     async def expect_nothing(self, topic: str, within_seconds: float = 0.2) -> None:
         """Check that a topic gets no further message for a while. Raises ExpectationFailed."""
         check_wait(1, within_seconds)
@@ -125,8 +140,8 @@ class BrokerView:
     async def consumed(self, group: str, topic: str | None = None, timeout_seconds: float = 5.0) -> None:
         """Wait until a group has consumed all messages of a topic, or of all its topics.
 
-        A message that waits for redelivery is not consumed, and a dead letter is. Raises ExpectationFailed,
-        which tells what is left.
+        A message that waits for redelivery is not consumed, and a dead letter is. Messages that the filter of
+        the group excludes do not count. Raises ExpectationFailed with the messages that are left.
         """
         check_wait(1, timeout_seconds)
         deadline = Deadline(timeout_seconds)
@@ -145,6 +160,11 @@ class BrokerView:
             await asyncio.sleep(_POLL_SECONDS)
 
     # --- within ---
+
+    async def _waiting_for_retry(self, group: str) -> int:
+        if not self.harness.is_running:
+            return 0
+        return await self.harness.call(lambda broker: waiting_for_retry(broker, group))
 
     async def _new_messages(self, topic: str) -> list[MessageExt]:
         if not self.harness.is_running:

@@ -14,6 +14,7 @@ from rmq_client import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    Sql,
 )
 from rmq_testing import BrokerForTests, ExpectationFailed
 from tests.support.push_consumers import QUICK
@@ -155,6 +156,23 @@ async def test_what_a_group_has_left_is_told(
         await rmq_broker.consumed(rmq_group)
 
 
+@pytest.mark.parametrize("wanted", ["paid", Sql("TAGS = 'paid'")], ids=["tags", "SQL"])
+async def test_messages_that_the_filter_excludes_do_not_count(
+    rmq_broker: BrokerForTests, rmq_topic: str, rmq_group: str, wanted: str | Sql
+) -> None:
+    for tags in ("paid", "open", "open", "paid", "open"):
+        await rmq_broker.publish(rmq_topic, tags, tags=tags, queue_id=0)
+    async with PushConsumer(
+        rmq_broker.namesrv_address,
+        group=rmq_group,
+        topics={rmq_topic: wanted},
+        listener=_accept,
+        consume_from="first",
+        timing=QUICK,
+    ):
+        await rmq_broker.consumed(rmq_group)
+
+
 async def test_popped_messages_are_consumed_with_their_acknowledgement(
     rmq_broker: BrokerForTests, rmq_topic: str, rmq_group: str
 ) -> None:
@@ -185,9 +203,10 @@ async def test_dead_letters_come_after_the_last_retry(
         timing=QUICK,
     ):
         await rmq_broker.publish(rmq_topic, b"poison")
+        await rmq_broker.expect_redelivery(rmq_group)
         assert await rmq_broker.dead_letters(rmq_group) == []
         with pytest.raises(ExpectationFailed, match="waiting for redelivery: 1"):
-            await rmq_broker.consumed(rmq_group, timeout_seconds=0.3)
+            await rmq_broker.consumed(rmq_group, timeout_seconds=0.05)
         await rmq_broker.advance(10)
         (dead,) = await rmq_broker.expect_dead_letters(rmq_group)
         assert dead.body == b"poison"

@@ -57,6 +57,7 @@ _ANYIO_BACKEND = """
 """
 # Without the other plugins of this project's tests, whose hooks belong to this session.
 _PLUGINS = ("-p", "rmq_testing.plugin", "-p", "no:xdist", "-p", "no:timeout")
+_ASYNCIO = ("-o", "asyncio_default_fixture_loop_scope=function")
 
 
 def test_synchronous_tests_use_the_blocking_broker(pytester: pytest.Pytester) -> None:
@@ -67,15 +68,14 @@ def test_synchronous_tests_use_the_blocking_broker(pytester: pytest.Pytester) ->
 @pytest.mark.parametrize("mode", ["auto", "strict"])
 def test_coroutines_run_with_pytest_asyncio(pytester: pytest.Pytester, mode: str) -> None:
     pytester.makepyfile(_COROUTINES.format(mark="@pytest.mark.asyncio", fixture=""))
-    result = pytester.runpytest_inprocess(*_PLUGINS, f"--asyncio-mode={mode}")
+    result = pytester.runpytest_inprocess(*_PLUGINS, *_ASYNCIO, f"--asyncio-mode={mode}")
     result.assert_outcomes(passed=1)
 
 
 def test_coroutines_run_with_anyio(pytester: pytest.Pytester) -> None:
-    pytest.importorskip("anyio")
     pytester.makeconftest(_ANYIO_BACKEND)
     pytester.makepyfile(_COROUTINES.format(mark="@pytest.mark.anyio", fixture=", anyio_backend"))
-    pytester.runpytest_inprocess(*_PLUGINS).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(*_PLUGINS, *_ASYNCIO).assert_outcomes(passed=1)
 
 
 def test_settings_are_those_of_the_project(pytester: pytest.Pytester) -> None:
@@ -93,7 +93,7 @@ def test_settings_are_those_of_the_project(pytester: pytest.Pytester) -> None:
             with Admin(rmq_namesrv) as admin:
                 assert list(admin.cluster_info().broker_addr_table) == ["mine"]
     """)
-    pytester.runpytest_inprocess(*_PLUGINS).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(*_PLUGINS, *_ASYNCIO).assert_outcomes(passed=1)
 
 
 def test_a_failure_is_shown_at_the_line_of_the_test(pytester: pytest.Pytester) -> None:
@@ -102,7 +102,7 @@ def test_a_failure_is_shown_at_the_line_of_the_test(pytester: pytest.Pytester) -
             rmq_blocking_broker.publish("other", "42")
             rmq_blocking_broker.expect(rmq_topic, timeout_seconds=0)
     """)
-    result = pytester.runpytest_inprocess(*_PLUGINS)
+    result = pytester.runpytest_inprocess(*_PLUGINS, *_ASYNCIO)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -171,7 +171,7 @@ def test_the_signal_that_ends_a_command_becomes_its_exit_code() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert main(["--", "sh", "-c", "kill -KILL $$"]) == 128 + signal.SIGKILL
     # A signal to the program is passed on to the command.
-    assert main(["--", "sh", "-c", "kill -TERM $PPID; sleep 60"]) == 128 + signal.SIGTERM
+    assert main(["--", "sh", "-c", "kill -TERM $PPID; exec sleep 60"]) == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
 
 
