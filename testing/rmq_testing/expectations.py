@@ -40,11 +40,11 @@ class TopicReader:
             self._next[message.topic, message.queue_id] = message.queue_offset + 1
 
     def report(self, broker: Broker, topic: str, now_ms: int) -> str:
-        """Describe the messages of a topic, those that are still delayed, and other topics with messages."""
+        """Describe the messages of a topic, those that are not delivered yet, and those of other topics."""
         lines = [f"  came: {described(message)}" for message in self.new_messages(broker, topic)]
         if len(lines) > _MOST_SHOWN:
             lines[_MOST_SHOWN:] = [f"  and {len(lines) - _MOST_SHOWN} more"]
-        lines += _delayed(broker, topic, now_ms)
+        lines += [*_delayed(broker, topic, now_ms), *_not_delivered(broker, topic)]
         topics = application_topics(broker)
         lines += self._elsewhere(broker, [name for name in topics if name != topic])
         if topic not in topics:
@@ -101,6 +101,16 @@ def _delayed(broker: Broker, topic: str, now_ms: int) -> list[str]:
         return []
     seconds = max(0.0, (due[0] - now_ms) / 1000)
     return [f"  delayed: {counted(len(due))}, the first is due in {seconds:.1f} s; advance() lets time pass"]
+
+
+def _not_delivered(broker: Broker, topic: str) -> list[str]:
+    """Return a line on the timed messages of a topic, and one on those of open transactions."""
+    services, lines = broker.services, []
+    if timed := services.timers.counts.waiting.get(topic, 0):
+        lines.append(f"  waiting for its time: {counted(timed)}; advance() lets time pass")
+    if half := sum(half.topic == topic for half in services.transactions.halves.in_order()):
+        lines.append(f"  in open transactions: {counted(half)}")
+    return lines
 
 
 def counted(count: int) -> str:

@@ -25,7 +25,7 @@ from rmq_remoting.message_ids import UniqueKeyGenerator
 from .broker_life import BrokerLife, cut_connections
 from .clock import AdvanceableClock
 from .faults import Faults
-from .messages import create_topic
+from .messages import create_topic, wait_announced
 from .ports import LOOPBACK, free_broker_port
 from .settings import application_configuration, namesrv_configuration
 
@@ -154,7 +154,7 @@ class Harness:
                 create_topic(broker, topic, queues)
 
         await self.call(create)
-        await self.life.run(self.life.broker.registrar.announced())
+        await self.life.run(wait_announced(self.life.broker))
 
     async def create_topic(self, topic: str, queues: int = DEFAULT_QUEUES) -> None:
         """Create a topic, or change its number of queues."""

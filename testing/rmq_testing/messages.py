@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -22,6 +24,8 @@ from rmq_remoting.message_properties import (
 )
 
 _READ_AT_ONCE: Final = 32
+_ANNOUNCED_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.002
 
 # The next offset to be read, by topic and queue.
 Positions = dict[tuple[str, int], int]
@@ -34,6 +38,19 @@ def create_topic(broker: Broker, topic: str, queues: int) -> None:
     broker.services.topics.table.update(
         TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=READ_WRITE)
     )
+
+
+async def wait_announced(broker: Broker) -> None:
+    """Wait until the name server knows all topics. Raises RuntimeError if it does not get to know them.
+
+    A registration under way while time is advanced fails by its time-out, and is repeated a second later.
+    """
+    registrar, deadline = broker.registrar, time.monotonic() + _ANNOUNCED_SECONDS
+    version = registrar.topics.version
+    while not all(link.is_registered and link.announced_version >= version for link in registrar.links):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the name server does not know the new topics after {_ANNOUNCED_SECONDS:g} s")
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def store_message(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from rmq_client import (
     SimpleConsumer,
     Sql,
 )
+from rmq_remoting.daemon.configuration import SettingsError
 from rmq_testing import BrokerForTests, ExpectationFailed
 from tests.support.push_consumers import QUICK
 
@@ -212,3 +214,23 @@ async def test_dead_letters_come_after_the_last_retry(
         assert dead.body == b"poison"
         await rmq_broker.consumed(rmq_group)
     assert [message.body for message in await rmq_broker.dead_letters(rmq_group)] == [b"poison"]
+
+
+async def test_wrong_settings_are_explained() -> None:
+    with pytest.raises(SettingsError, match="autoCreateTopicEnable"):
+        async with BrokerForTests(settings={"autoCreateTopicEnabled": "true"}):
+            pass
+    with pytest.raises(ValueError, match="queues=0 of topic 'orders': must be at least 1"):
+        async with BrokerForTests(topics={"orders": 0}):
+            pass
+
+
+async def test_a_broker_can_be_started_again_and_needs_a_start(tmp_path: Path) -> None:
+    broker = BrokerForTests(folder=tmp_path)
+    with pytest.raises(RuntimeError, match="was not started"):
+        await broker.expect("orders")
+    async with broker:
+        await broker.publish("orders", "1")
+    async with broker:
+        assert [message.body for message in await broker.messages("orders")] == [b"1"]
+        await broker.expect_nothing("orders", within_seconds=0)

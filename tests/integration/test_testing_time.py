@@ -16,7 +16,7 @@ from rmq_client import (
     SimpleConsumer,
     TransactionState,
 )
-from rmq_testing import BrokerForTests
+from rmq_testing import BrokerForTests, ExpectationFailed
 from tests.support.push_consumers import QUICK
 
 
@@ -34,7 +34,8 @@ async def test_delayed_messages_come_when_time_is_advanced(
     message.topic = rmq_topic
     await rmq_producer.send(message)
     await rmq_broker.advance(seconds / 2)
-    await rmq_broker.expect_nothing(rmq_topic, within_seconds=0.05)
+    with pytest.raises(ExpectationFailed, match=r"(delayed|waiting for its time): 1 message.*advance\(\)"):
+        await rmq_broker.expect(rmq_topic, timeout_seconds=0.05)
     await rmq_broker.advance(seconds / 2 + 1)
     (delivered,) = await rmq_broker.expect(rmq_topic)
     assert delivered.body == message.body
@@ -94,7 +95,8 @@ async def test_an_open_transaction_is_checked(rmq_broker: BrokerForTests, rmq_to
     async with Producer(rmq_broker.namesrv_address, group="tx", check_transaction=check) as producer:
         async with producer.transaction(Message(rmq_topic, b"half")) as transaction:
             await transaction.leave_open()
-        await rmq_broker.expect_nothing(rmq_topic, within_seconds=0.05)
+        with pytest.raises(ExpectationFailed, match="in open transactions: 1 message"):
+            await rmq_broker.expect(rmq_topic, timeout_seconds=0.05)
         await rmq_broker.advance(60)
         (message,) = await rmq_broker.expect(rmq_topic)
         assert message.body == b"half"

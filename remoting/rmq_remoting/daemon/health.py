@@ -102,9 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="rmq-health", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("role", nargs="?", choices=list(ROLES), help="the kind of daemon")
-    parser.add_argument(
-        "address", nargs="?", metavar="HOST:PORT", help="by default its usual port, here"
-    )
+    parser.add_argument("address", nargs="?", metavar="HOST:PORT", help="by default its usual port, here")
     parser.add_argument("--timeout", type=float, default=4.0, metavar="SECONDS", help="default 4")
     options = parser.parse_args(arguments)
     try:
