@@ -34,7 +34,7 @@ wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.m
 dist: ## build wheel and sdist, check them, install and run the wheel; result: dist/release
 	rm -rf dist/release build/release
 	$(PYTHON) -m venv build/release
-	build/release/bin/python -m pip install --disable-pip-version-check --progress-bar auto build twine
+	build/release/bin/python -m pip install --disable-pip-version-check --progress-bar auto build==1.6.1 twine==7.0.0
 	build/release/bin/python -m build --outdir dist/release .
 	build/release/bin/python -m twine check --strict dist/release/*
 	sh deploy/check_release.sh dist/release $(PYTHON)
