@@ -57,17 +57,18 @@ class Harness:
     def __init__(
         self,
         *,
-        topics: Iterable[str] | Mapping[str, int] = (),
+        topics: str | Iterable[str] | Mapping[str, int] = (),
         settings: Mapping[str, object] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Prepare both. `topics`: names of topics, or their numbers of queues; `settings`: by Apache's keys.
+        """Prepare both. `topics`: a name, names, or numbers of queues by name; `settings`: by Apache's keys.
 
         Without `folder` the files are in a temporary directory, which `stop` removes.
         """
         self.faults = Faults()
         self.clock = AdvanceableClock()
-        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, DEFAULT_QUEUES)
+        names = [topics] if isinstance(topics, str) else topics
+        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(names, DEFAULT_QUEUES)
         self._settings = dict(settings or {})
         self._given_folder = folder
         self._namesrv: Namesrv | None = None
@@ -123,7 +124,8 @@ class Harness:
     @property
     def namesrv_address(self) -> str:
         """The address of the name server."""
-        assert self._namesrv is not None, "start comes first"
+        if self._namesrv is None:
+            raise RuntimeError("the broker was not started: use `with` or `async with`")
         return self._namesrv.address
 
     @property

@@ -10,7 +10,7 @@ from typing import Final
 from rmq_broker.broker import Broker
 from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.store.api import MessageStore
-from rmq_broker.topics.names import SCHEDULE_TOPIC
+from rmq_broker.topics.names import SCHEDULE_TOPIC, topic_name_problem
 from rmq_broker.topics.permissions import READ_WRITE
 from rmq_client import Message, MessageExt
 from rmq_remoting.bodies.topic import TopicConfig
@@ -32,7 +32,13 @@ Positions = dict[tuple[str, int], int]
 
 
 def create_topic(broker: Broker, topic: str, queues: int) -> None:
-    """Create a topic, or change its number of queues. The name server gets to know it some ms later."""
+    """Create a topic, or change its number of queues. The name server gets to know it some ms later.
+
+    Raises ValueError for a name that no broker accepts, and without queues.
+    """
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise ValueError(problem)
     if queues < 1:
         raise ValueError(f"queues={queues} of topic {topic!r}: must be at least 1")
     broker.services.topics.table.update(

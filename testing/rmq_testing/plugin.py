@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .broker import BrokerForTests
     from .server import Server
 
-_LONGEST_NAME: Final = 60
+_LONGEST_NAME: Final = 40
 _numbers: Final = count(1)
 
 

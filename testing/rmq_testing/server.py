@@ -22,7 +22,7 @@ class Server:
     def __init__(
         self,
         *,
-        topics: Iterable[str] | Mapping[str, int] = (),
+        topics: str | Iterable[str] | Mapping[str, int] = (),
         settings: Mapping[str, object] | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -85,13 +85,13 @@ class Face:
     def __init__(
         self,
         *,
-        topics: Iterable[str] | Mapping[str, int] = (),
+        topics: str | Iterable[str] | Mapping[str, int] = (),
         settings: Mapping[str, object] | None = None,
         folder: Path | None = None,
     ) -> None:
         """Prepare a name server and a broker with these topics.
 
-        `topics`: their names, or the number of queues by name. `settings`: the broker's, by Apache's keys.
+        `topics`: a name, names, or numbers of queues by name. `settings`: the broker's, by Apache's keys.
         `folder`: keeps the files; without it they are in a temporary directory that is removed at the end.
         """
         self._server = Server(topics=topics, settings=settings, folder=folder)

@@ -220,17 +220,25 @@ async def test_wrong_settings_are_explained() -> None:
     with pytest.raises(SettingsError, match="autoCreateTopicEnable"):
         async with BrokerForTests(settings={"autoCreateTopicEnabled": "true"}):
             pass
-    with pytest.raises(ValueError, match="queues=0 of topic 'orders': must be at least 1"):
-        async with BrokerForTests(topics={"orders": 0}):
-            pass
+    for topics, problem in (
+        ({"orders": 0}, "queues=0 of topic 'orders': must be at least 1"),
+        ("a b", "illegal"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            async with BrokerForTests(topics=topics):
+                pass
 
 
 async def test_a_broker_can_be_started_again_and_needs_a_start(tmp_path: Path) -> None:
-    broker = BrokerForTests(folder=tmp_path)
+    broker = BrokerForTests(folder=tmp_path, topics="orders")
+    with pytest.raises(RuntimeError, match="was not started"):
+        _ = broker.namesrv_address
     with pytest.raises(RuntimeError, match="was not started"):
         await broker.expect("orders")
     async with broker:
         await broker.publish("orders", "1")
+        with pytest.raises(ExpectationFailed, match="no topic 'o'"):
+            await broker.expect("o", timeout_seconds=0)
     async with broker:
         assert [message.body for message in await broker.messages("orders")] == [b"1"]
         await broker.expect_nothing("orders", within_seconds=0)

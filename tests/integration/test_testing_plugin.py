@@ -134,17 +134,27 @@ def test_each_worker_of_xdist_has_its_own_broker(pytester: pytest.Pytester) -> N
     pytester.runpytest_subprocess("-p", "rmq_testing.plugin", "-n", "2").assert_outcomes(passed=8)
 
 
-def test_a_broker_process_survives_its_kill(tmp_path: Path) -> None:
+def test_a_killed_broker_process_keeps_its_messages(tmp_path: Path) -> None:
     with BrokerProcess(folder=tmp_path) as broker:
         with Producer(broker.namesrv_address, group="p") as producer:
             producer.send(Message("orders", b"1"))
         broker.kill()
         assert not broker.is_running
-        broker.start()
-        with pytest.raises(RuntimeError, match="runs already"):
-            broker.start()
     with BrokerForTests(folder=tmp_path) as same:
         assert [message.body for message in same.messages("orders")] == [b"1"]
+
+
+@pytest.mark.long
+def test_a_broker_process_is_started_again_on_its_ports(tmp_path: Path) -> None:
+    with BrokerProcess(folder=tmp_path) as broker:
+        with pytest.raises(RuntimeError, match="runs already"):
+            broker.start()
+        broker.kill()
+        broker.start()
+        with Producer(broker.namesrv_address, group="p") as producer:
+            producer.send(Message("orders", b"1"))
+        broker.stop()
+        assert not broker.is_running
 
 
 def test_a_broker_process_that_cannot_start_says_why(tmp_path: Path) -> None:
