@@ -24,6 +24,7 @@ from rmq_remoting.message_ids import UniqueKeyGenerator
 
 from .broker_life import BrokerLife, cut_connections
 from .clock import AdvanceableClock
+from .due import wait_delivered
 from .faults import Faults
 from .messages import create_topic, wait_announced
 from .ports import LOOPBACK, free_broker_port
@@ -138,11 +139,13 @@ class Harness:
     async def advance(self, seconds: float) -> None:
         """Let time pass for the broker: delays, timers, redelivery, transaction checks, expiry.
 
-        Consumers and producers keep the time of the machine.
+        Messages that become due are in their topics when this returns. Transaction checks have only begun.
+        Consumers and producers keep the time of the machine. Raises ValueError for a negative time.
         """
         self.clock.advance(seconds)
         if self._life is not None:
-            await self.call(lambda _: None)  # wakes the loop, which looks at its timers again
+            # The call also wakes the loop, which looks at its timers again.
+            await self.life.run(wait_delivered(self.life.broker, self.clock.now_ms()))
 
     # --- topics ---
 

@@ -60,12 +60,13 @@ async def test_a_rejected_message_is_redelivered(
         timing=QUICK,
     ):
         await rmq_broker.publish(rmq_topic, b"x")
-        for attempt in range(3):
-            async with asyncio.timeout(10):
-                while attempts.empty():
-                    await rmq_broker.advance(5)  # the waits are 10 s and 30 s
-                    await asyncio.sleep(0.01)
-            assert attempts.get_nowait() == attempt
+        assert await asyncio.wait_for(attempts.get(), 10) == 0
+        for attempt, delay in ((1, 10), (2, 30)):
+            await rmq_broker.expect_redelivery(rmq_group)
+            await rmq_broker.advance(delay / 2)
+            assert attempts.empty()
+            await rmq_broker.advance(delay / 2)
+            assert await asyncio.wait_for(attempts.get(), 10) == attempt
         await rmq_broker.consumed(rmq_group)
 
 
@@ -119,3 +120,14 @@ async def test_clients_stay_connected_when_days_pass(
     await rmq_producer.send(Message(rmq_topic, b"2"))
     assert time.monotonic() - began < 2
     await rmq_broker.expect(rmq_topic, 2)
+
+
+async def test_due_messages_are_in_their_topics_when_the_advance_ends(
+    rmq_broker: BrokerForTests, rmq_topic: str
+) -> None:
+    for message in (Message(rmq_topic, b"level", delay_level=3), Message(rmq_topic, b"timer", delay_ms=8000)):
+        await rmq_broker.publish(message)
+    assert await rmq_broker.messages(rmq_topic) == []
+    await rmq_broker.advance(12)
+    bodies = {message.body for message in await rmq_broker.messages(rmq_topic)}
+    assert bodies == {b"level", b"timer"}

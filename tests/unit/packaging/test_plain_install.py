@@ -51,7 +51,8 @@ def test_the_daemons_name_the_missing_extra_in_one_sentence() -> None:
         "    sys.argv = [module.__package__]\n"
         "    assert module.main() == 1\n"
     )
-    sentence = "the package structlog is not installed: the daemons need the extra `broker`, pip install 'rmq[broker]'"
+    extra = "the daemons need the extra `broker`, pip install 'rmq[broker]'"
+    sentence = f"the package structlog is not installed: {extra}"
     assert (done.returncode, done.stderr) == (0, f"rmq_broker: {sentence}\nrmq_namesrv: {sentence}\n")
 
 
