@@ -3,7 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# `make run` installs what the broker needs, and the targets for developers install the rest.
+RUNNABLE := $(VENV)/.runnable
 INSTALLED := $(VENV)/.installed
+PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar auto -c constraints.txt
 # `make bench-spark` has a separate environment, because Spark's Kafka source needs the PySpark of its version.
 SPARK_BENCH_VENV := benchmarks/spark/.venv
 SPARK_BENCH_INSTALLED := $(SPARK_BENCH_VENV)/.installed
@@ -16,17 +19,25 @@ DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run wheel test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
+.PHONY: help install run wheel dist test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv and install everything into it
 
-run: install ## start a name server and a broker here, until Ctrl-C
+run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA)
 
 wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.md)
+
+dist: ## build wheel and sdist, check them, install and run the wheel; result: dist/release
+	rm -rf dist/release build/release
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --disable-pip-version-check --progress-bar auto build==1.6.1 twine==7.0.0
+	build/release/bin/python -m build --outdir dist/release .
+	build/release/bin/python -m twine check --strict dist/release/*
+	sh deploy/check_release.sh dist/release $(PYTHON)
 
 test: install lint types ## check the code and run all tests
 	$(BIN)/pytest
@@ -93,8 +104,8 @@ clean: ## remove everything that can be rebuilt
 	rm -rf $(VENV) $(SPARK_BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(WHEEL_BUILT): $(INSTALLED) hatch_build.py $(shell find remoting namesrv broker client spark_connector -name '*.py')
-	rm -rf dist
+$(WHEEL_BUILT): $(INSTALLED) hatch_build.py $(shell find remoting namesrv broker client spark_connector testing -name '*.py')
+	rm -f dist/*.whl
 	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 	  --no-deps --wheel-dir dist .
 	@touch $@
@@ -104,15 +115,26 @@ $(COMPILED): $(WHEEL_BUILT)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ dist/rmq-*.whl
 
 # Reinstalled when the dependencies change.
-$(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "$(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo missing); Python 3.11 or newer is needed." >&2; \
-	  echo "Name another interpreter: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
-	  rm -rf $(VENV); \
-	  echo "$(PYTHON) cannot create virtual environments: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(RUNNABLE): pyproject.toml constraints.txt
+	$(create-venv)
+	@echo "Installing the broker into $(VENV) (about 65 MB)"
+	$(PIP_INSTALL) -e '.[broker]'
 	@touch $@
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(create-venv)
+	@echo "Installing the broker and all tools of developers into $(VENV) (about 1.2 GB)"
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(RUNNABLE)
+
+define create-venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+  echo "$(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo missing); Python 3.11 or newer is needed." >&2; \
+  echo "Name another interpreter: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
+  rm -rf $(VENV); \
+  echo "$(PYTHON) cannot create virtual environments: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
+endef
 
 $(SPARK_BENCH_INSTALLED): pyproject.toml constraints.txt
 	@$(SPARK_BENCH_VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(SPARK_BENCH_VENV)

@@ -32,8 +32,5 @@ fi
 $pip wheel --no-deps --wheel-dir "$wheels" "$source"
 $pip install -c "$source/constraints.txt" "$(echo "$wheels"/rmq-*.whl)[$extra]"
 
-{ echo "#!$prefix/bin/python"; cat "$source/deploy/health.py"; } > "$prefix/bin/rmq-health"
-chmod 755 "$prefix/bin/rmq-health"
-
 # Nothing is installed into it afterwards.
 $pip uninstall --yes pip > "$wheels/uninstalled"

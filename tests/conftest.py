@@ -23,6 +23,9 @@ from xdist.scheduler import LoadScopeScheduling
 from rmq_remoting.build_form import BUILD_FORM, IS_COMPILED
 from tests.support.loops import LOOPS, new_loop
 
+# Installed, it is loaded by its entry point.
+pytest_plugins = ["rmq_testing.plugin"]
+
 # Test machines are shared: the duration of one example says nothing about the code.
 _HEALTH_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # `make test` checks the same examples each time. `make test-long` draws new ones, ten times as many

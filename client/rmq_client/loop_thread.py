@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -21,9 +21,11 @@ _EXIT_GRACE_SECONDS: Final = 1.0
 
 
 class LoopThread:
-    """Runs an event loop (uvloop if it is installed) in a daemon thread until it is stopped."""
+    """Runs an event loop in a daemon thread until it is stopped."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
+        """Start the thread. Without `new_loop` it has uvloop's loop if that is installed, or asyncio's."""
+        self._new_loop = new_loop or _new_loop
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
@@ -66,7 +68,7 @@ class LoopThread:
 
     def _main(self) -> None:
         try:
-            loop = _new_loop()
+            loop = self._new_loop()
             asyncio.set_event_loop(loop)
             loop.call_soon(self._ready.set_result, loop)
             try:

@@ -95,7 +95,7 @@ async def decode_all(records: bytes, max_body_bytes: int) -> list[MessageExt]:
 async def decompress_body(body: bytes, sys_flag: int, max_body_bytes: int) -> bytes:
     """Decompress one body according to the system flag of its message.
 
-    Raises DecompressionError, also above `max_body_bytes`.
+    Raises DecompressionError, also above `max_body_bytes`, and CompressionUnavailableError.
     """
     budget = DecompressionBudget(max_body_bytes, _INLINE_BYTES)
     try:

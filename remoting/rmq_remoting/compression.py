@@ -6,11 +6,13 @@ one body, and DecompressionBudget bounds the bodies of one response together.
 
 from __future__ import annotations
 
+import importlib
 import zlib
 from enum import IntEnum
 from typing import Any, Final
 
 from .message_errors import (
+    CompressionUnavailableError,
     DecompressedTooLargeError,
     DecompressionBudgetError,
     DecompressionError,
@@ -74,12 +76,31 @@ _NAMES: Final = {
     CompressionType.ZSTD: "Zstandard",
     CompressionType.ZLIB: "zlib",
 }
+# Packages of the extra `compression`.
+_PACKAGES: Final = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstandard"}
+
+
+def check_available(compression: CompressionType) -> None:
+    """Raise CompressionUnavailableError if the package for this compression is not installed."""
+    package = _PACKAGES.get(compression)
+    if package is None:
+        return
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        raise CompressionUnavailableError(
+            f"{_NAMES[compression]} compression needs the package {package}, which is not installed: "
+            "pip install 'rmq[compression]'"
+        ) from None
 
 
 def compress(
     body: bytes, compression: CompressionType = CompressionType.ZLIB, level: int = DEFAULT_LEVEL
 ) -> bytes:
-    """Compress a body to the bytes that the Java client writes. LZ4 ignores the level, as there."""
+    """Compress a body to the bytes that the Java client writes. LZ4 ignores the level, as there.
+
+    Raises CompressionUnavailableError.
+    """
     if compression is CompressionType.ZLIB:
         return zlib.compress(body, level)
     if compression is CompressionType.LZ4:
@@ -93,7 +114,7 @@ def decompress(
     """Decompress a body.
 
     Raises DecompressedTooLargeError above `max_size_bytes`, DecompressionError for damaged or truncated
-    input.
+    input, CompressionUnavailableError.
     """
     return _decompress(body, compression, _Output(_NAMES[compression], max_size_bytes))
 
@@ -227,6 +248,7 @@ def _decompress_zlib(body: bytes, output: _Output) -> bytes:
 def _compress_lz4(body: bytes) -> bytes:
     # Three steps: the one-step call would reduce the block size in the frame's header to the body's size,
     # and Apache's LZ4FrameOutputStream writes 4 MiB.
+    check_available(CompressionType.LZ4)
     import lz4.frame  # noqa: PLC0415  # slow to import, and rarely used
 
     compressor = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False)
@@ -234,6 +256,7 @@ def _compress_lz4(body: bytes) -> bytes:
 
 
 def _decompress_lz4(body: bytes, output: _Output) -> bytes:
+    check_available(CompressionType.LZ4)
     import lz4.frame  # noqa: PLC0415
 
     position, frames = 0, 0
@@ -271,6 +294,7 @@ def _counted(name: str, frames: int) -> int:
 
 
 def _compress_zstd(body: bytes, level: int) -> bytes:
+    check_available(CompressionType.ZSTD)
     import zstandard  # noqa: PLC0415  # slow to import, and rarely used
 
     # Without the content size, and with the block flushed before the end: the bytes of the Java client.
@@ -283,6 +307,7 @@ def _compress_zstd(body: bytes, level: int) -> bytes:
 
 
 def _decompress_zstd(body: bytes, output: _Output) -> bytes:
+    check_available(CompressionType.ZSTD)
     import zstandard  # noqa: PLC0415
 
     frame = zstandard.ZstdDecompressor().decompressobj()

@@ -9,6 +9,7 @@ MessageCodecError
     │   ├── UnknownCompressionError    an unknown number of a compression
     │   └── DecompressedTooLargeError  the body exceeds the limit (a decompression bomb)
     ├── DecompressionBudgetError   the bodies of the response exceed their limit together
+    ├── CompressionUnavailableError  the package for this compression is not installed
     └── MessageIdError             a text that is no message id
 """
 
@@ -62,6 +63,10 @@ class DecompressedTooLargeError(DecompressionError):
 
 class DecompressionBudgetError(MessageDecodeError):
     """The budget of a response is used up: the record at `position` and those after it are not decoded."""
+
+
+class CompressionUnavailableError(MessageDecodeError):
+    """The package for a compression is not installed. The message may be intact, so it is not skipped."""
 
 
 class MessageIdError(MessageDecodeError):

@@ -11,9 +11,10 @@ from rmq_broker.build import build_broker
 from rmq_broker.clock import Clocks
 from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.services import Services
-from rmq_broker.settings.broker import BrokerSettings, known_keys
-from rmq_remoting.daemon.configuration import Configuration, Override, load
+from rmq_broker.settings.broker import BrokerSettings
+from rmq_remoting.daemon.configuration import Configuration
 from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_testing import settings
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import RawClient, raw_client
 from tests.support.service_views import ServiceViews
@@ -23,29 +24,7 @@ def broker_configuration(
     folder: Path, file: Path | None = None, /, **keys: object
 ) -> Configuration[BrokerSettings]:
     """Settings by Apache's keys; without more: free ports on loopback, small files, no name server."""
-    chosen = {
-        "brokerName": "broker-a",
-        "brokerIP1": LOOPBACK,
-        "brokerIP2": LOOPBACK,
-        "bindAddress": LOOPBACK,
-        "listenPort": 0,
-        "namesrvAddr": "",
-        "storePathRootDir": folder / "store",
-        "mappedFileSizeCommitLog": 16 * 1024 * 1024,
-        "mappedFileSizeConsumeQueue": 20_000,
-        "maxHashSlotNum": 5000,
-        "maxIndexNum": 20_000,
-        "metricsExporterType": "DISABLE",
-        "readyWaitMillis": 200,
-        # The disk of a developer's machine may be nearly full.
-        "diskSpaceWarningLevelRatio": 99,
-        "diskSpaceCleanForciblyRatio": 99,
-        # The machine may be busy with other tests.
-        "waitTimeMillsInSendQueue": 10_000,
-        **keys,
-    }
-    overrides = [Override(key, str(value)) for key, value in chosen.items()]
-    return load(BrokerSettings, file, overrides, known_keys)
+    return settings.broker_configuration(folder / "store", file, **keys)
 
 
 class RunningBroker(ServiceViews):

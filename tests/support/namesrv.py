@@ -8,25 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from rmq_namesrv.config import NamesrvSettings, known_keys
 from rmq_namesrv.namesrv import Namesrv
-from rmq_remoting.daemon.configuration import Configuration, Override, load
-from tests.support.ports import LOOPBACK
+from rmq_testing.settings import namesrv_configuration
 
-
-def namesrv_configuration(
-    folder: Path, file: Path | None = None, **keys: Any
-) -> Configuration[NamesrvSettings]:
-    """Settings by Apache's keys; without more, a free port on loopback, files in `folder` and no metrics."""
-    chosen = {
-        "bindAddress": LOOPBACK,
-        "listenPort": 0,
-        "kvConfigPath": folder / "kvConfig.json",
-        "metricsExporterType": "DISABLE",
-        **keys,
-    }
-    overrides = [Override(key, str(value)) for key, value in chosen.items()]
-    return load(NamesrvSettings, file, overrides, known_keys)
+__all__ = ["namesrv_configuration", "running_namesrv"]
 
 
 @asynccontextmanager

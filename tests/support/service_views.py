@@ -12,7 +12,7 @@ from rmq_broker.services import Services
 from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.message import MessageExt
-from rmq_remoting.message_codec import decode_messages
+from rmq_testing.messages import read_queue
 
 
 class ServiceViews(ABC):
@@ -57,12 +57,7 @@ class ServiceViews(ABC):
 
     def stored(self, topic: str = "T", queue_id: int = 0) -> list[MessageExt]:
         """Return the messages of a queue, which need not exist."""
-        found: list[MessageExt] = []
-        while True:
-            result = self.store.get(topic, queue_id, len(found), 32, None)
-            if not result.body:
-                return found
-            found += decode_messages(result.body, check_crc=True)
+        return read_queue(self.store, topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         """Return the bodies of the messages of a queue."""

@@ -6,8 +6,6 @@ Source of the rules: Apache RocketMQ 5.3.3, DefaultTopAddressing and MQClientIns
 from __future__ import annotations
 
 import asyncio
-import http.client
-import urllib.request
 from typing import Final
 
 from ..errors import NameServerUnreachable, UsageError
@@ -29,7 +27,7 @@ class AddressServer:
         """Return the current name servers. Raises NameServerUnreachable."""
         try:
             text = await asyncio.to_thread(self._get)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise self._error(str(error) or type(error).__name__) from error
         line = text.strip().split("\n", 1)[0].strip()
         try:
@@ -44,9 +42,17 @@ class AddressServer:
         return NameServerUnreachable(f"address server {self.url} returned no name servers: {problem}")
 
     def _get(self) -> str:
+        """Return the page. Raises OSError, ValueError."""
+        # Slow to import, and most clients have the addresses of their name servers.
+        import http.client  # noqa: PLC0415
+        import urllib.request  # noqa: PLC0415
+
         # As Apache's client does: the page is in the local network, which proxies of the environment do not
         # serve.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.url, timeout=_TIMEOUT_SECONDS) as answer:
-            body: bytes = answer.read(_MAX_BYTES)
+        try:
+            with opener.open(self.url, timeout=_TIMEOUT_SECONDS) as answer:
+                body: bytes = answer.read(_MAX_BYTES)
+        except http.client.HTTPException as error:
+            raise OSError(str(error) or type(error).__name__) from error
         return body.decode()

@@ -15,7 +15,7 @@ from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.reply import ReplyMessageRequestHeader
 from rmq_remoting.message import MessageExt
-from rmq_remoting.message_errors import DecompressionError
+from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_properties import (
     PROPERTY_CORRELATION_ID,
     PROPERTY_REPLY_MESSAGE_ARRIVE_TIME,
@@ -75,7 +75,7 @@ class PendingReplies:
     ) -> Answer:
         try:
             body = await decompress_body(request.body, header.sys_flag, self._max_unpacked_body_bytes)
-        except DecompressionError as error:
+        except MessageDecodeError as error:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR, f"the reply cannot be decompressed: {error}"
             ) from error

@@ -17,7 +17,7 @@ from rmq_remoting.headers.transaction import (
 )
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
-from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
+from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_properties import PROPERTY_PRODUCER_GROUP
 from rmq_remoting.sys_flags import MessageSysFlag
 from rmq_remoting.tasks import cancel_all
@@ -101,7 +101,7 @@ class TransactionChecks:
                 message.body = await decompress_body(
                     message.body, message.sys_flag, self._max_unpacked_body_bytes
                 )
-            except DecompressionError as error:
+            except MessageDecodeError as error:
                 _log_unreadable(connection, error)
                 return
             message.sys_flag &= ~MessageSysFlag.COMPRESSED

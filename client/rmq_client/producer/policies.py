@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rmq_remoting.compression import DEFAULT_LEVEL, CompressionType
+from rmq_remoting.compression import DEFAULT_LEVEL, CompressionType, check_available
+from rmq_remoting.message_errors import CompressionUnavailableError
 
 from ..errors import BrokerError, ClientError, UsageError
 
@@ -15,11 +16,21 @@ _LEAST_SHARE_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """Bodies of at least `threshold_bytes` are compressed. Every RocketMQ client can read zlib."""
+    """Bodies of at least `threshold_bytes` are compressed. Every RocketMQ client can read zlib.
+
+    LZ4 and ZSTD need the extra `rmq[compression]`, also where the messages are consumed.
+    """
 
     threshold_bytes: int = 4096
     type: CompressionType = CompressionType.ZLIB
     level: int = DEFAULT_LEVEL
+
+    def __post_init__(self) -> None:
+        """Check that the package for `type` is installed. Raises UsageError."""
+        try:
+            check_available(self.type)
+        except CompressionUnavailableError as error:
+            raise UsageError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ EXIT_CLEAN: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_BAD_CONFIGURATION: Final = 2
 
+# Packages that the daemons import and a plain install lacks: the extra `broker` in pyproject.toml.
+_DAEMON_PACKAGES: Final = frozenset({"cryptography", "structlog", "yaml"})
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A few of the largest pull responses; the memory of frames near the limit is returned to the system.
 _KEPT_BYTES: Final = 8 * 1024 * 1024
@@ -65,7 +67,8 @@ _T = TypeVar("_T")
 
 
 def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code. Bad settings become a message and exit code 2.
+    """Run a command line and return its exit code. Bad settings become a message and exit code 2, a package
+    that is not installed becomes a message and exit code 1.
 
     `command` gets the arguments (by default those of the process) and returns its exit code.
     """
@@ -78,6 +81,15 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
         for problem in error.problems:
             print(f"  {problem}", file=sys.stderr)
         return EXIT_BAD_CONFIGURATION
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _DAEMON_PACKAGES:
+            raise
+        print(
+            f"{_program_name()}: the package {error.name} is not installed: the daemons need the extra "
+            "`broker`, pip install 'rmq[broker]'",
+            file=sys.stderr,
+        )
+        return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_FAILURE
     except BrokenPipeError:

@@ -1,11 +1,11 @@
-"""`rmq-health`: is a name server, a broker, alive? It asks a question that only a running daemon answers.
+"""The command `rmq-health`: sends a request that only a running name server or broker answers.
 
-    rmq-health [namesrv|broker] [HOST:PORT]    exit code 0: it answers; 1: it does not, and why
+    rmq-health [namesrv|broker] [HOST:PORT]    exit code 0: the daemon answers; 1: it does not, with the cause
 
-Without a role it asks whichever daemon listens on its usual port here: a container has one of them.
+Without a role the command asks the daemon that listens on its usual port on this machine, as in a container.
 
-A broker that refuses messages (a full disk) is alive: to start it again would not help. Whether it accepts
-messages is what the metric `rmq_store_refuses_writes` is for.
+A broker that refuses messages, for example because of a full disk, counts as alive: a restart would not help.
+The metric `rmq_store_refuses_writes` tells whether a broker accepts messages.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.command import RemotingCommand
-from rmq_remoting.framing import FrameDecoder, encode_frame
+from ..codes import RequestCode, ResponseCode
+from ..command import RemotingCommand
+from ..framing import FrameDecoder, encode_frame
 
 _LOCALHOST = "127.0.0.1"
 _READ_BYTES = 64 * 1024
 
 
 class Unhealthy(Exception):
-    """Nobody listens, or no good answer came in time."""
+    """Nothing listens at the address, or no good answer came in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A kind of daemon: where it usually listens, and what it is asked."""
+    """A kind of daemon: its usual port, and the request that it answers."""
 
     name: str
     port: int
-    question: RequestCode
+    request: RequestCode
 
 
 ROLES = {
@@ -48,15 +48,15 @@ ROLES = {
 
 
 def check(role: Role, host: str, port: int, timeout_seconds: float) -> None:
-    """Ask the daemon at this address; all of it within the timeout. Raises Unhealthy, or OSError."""
+    """Send the request to this address; the timeout bounds all of it. Raises Unhealthy, OSError."""
     deadline = time.monotonic() + timeout_seconds
-    request = RemotingCommand.request(role.question)
+    request = RemotingCommand.request(role.request)
     with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
         connection.sendall(encode_frame(request))
         response = _response(connection, deadline)
     if response.opaque != request.opaque:
-        raise Unhealthy("the answer is one to another question")
-    # A daemon that serves known users only refuses the question, and lives.
+        raise Unhealthy("the response belongs to another request")
+    # A daemon with access control refuses the request, and is alive.
     if response.code not in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION):
         raise Unhealthy(f"the {role.name} answers with code {response.code}: {response.remark}")
 
@@ -67,15 +67,15 @@ def _response(connection: socket.socket, deadline: float) -> RemotingCommand:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
         data = connection.recv(_READ_BYTES)
         if not data:
-            raise Unhealthy("the connection was closed instead of an answer")
+            raise Unhealthy("the connection was closed without a response")
         for command in decoder.feed(data):
             return command
         if decoder.failure is not None:
-            raise Unhealthy(f"no RocketMQ answers there: {decoder.failure}")
+            raise Unhealthy(f"the response is not of the RocketMQ protocol: {decoder.failure}")
 
 
 def _listening() -> Role:
-    """The role whose usual port somebody listens on."""
+    """Return the role of the daemon that listens on its usual port. Raises Unhealthy."""
     for role in ROLES.values():
         try:
             socket.create_connection((_LOCALHOST, role.port), timeout=1.0).close()
@@ -83,7 +83,7 @@ def _listening() -> Role:
             continue
         return role
     ports = " and ".join(f"{role.port} ({role.name})" for role in ROLES.values())
-    raise Unhealthy(f"nobody listens on {ports}; for another address: rmq-health ROLE HOST:PORT")
+    raise Unhealthy(f"nothing listens on {ports}; for another address: rmq-health ROLE HOST:PORT")
 
 
 def _target(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[Role, str, int]:
@@ -97,10 +97,11 @@ def _target(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> t
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="rmq-health", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("role", nargs="?", choices=list(ROLES), help="which daemon it is")
+    parser.add_argument("role", nargs="?", choices=list(ROLES), help="the kind of daemon")
     parser.add_argument("address", nargs="?", metavar="HOST:PORT", help="by default its usual port, here")
     parser.add_argument("--timeout", type=float, default=4.0, metavar="SECONDS", help="default 4")
     options = parser.parse_args(arguments)

@@ -1,0 +1,83 @@
+"""An install without extras: what works, and the error where a package is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rmq_client import BrokerError, Compression, CompressionType, MessageQueue, UsageError
+from rmq_client.consumer.requests.pull_client import check_decoding
+from rmq_client.response_decoding import ResponseDecoding
+from rmq_remoting.compression import compress, decompress
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_codec import encode_stored_message
+from rmq_remoting.message_errors import CompressionUnavailableError
+
+_EXTRAS = ("cryptography", "lz4", "structlog", "uvloop", "yaml", "zstandard")
+_LZ4 = "LZ4 compression needs the package lz4, .*: pip install 'rmq\\[compression\\]'"
+_OPTIONAL = pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZSTD])
+
+
+@pytest.fixture
+def plain_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import of a package of the extras raises ImportError."""
+    for name in _EXTRAS:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def _run(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a new interpreter that has no package of the extras."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({_EXTRAS!r}))\n"
+    return subprocess.run(
+        [sys.executable, "-c", blocked + program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_sdk_and_tools_are_complete_without_extras() -> None:
+    done = _run(
+        "from rmq_client import *\n"
+        "import rmq_client.blocking, rmq_broker.store_tool.main, rmq_remoting.daemon.health\n"
+        "import rmq_broker.store_tool.dump, rmq_broker.store_tool.repair\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_daemons_name_the_missing_extra_in_one_sentence() -> None:
+    done = _run(
+        "import rmq_broker.main, rmq_namesrv.main\n"
+        "for module in (rmq_broker.main, rmq_namesrv.main):\n"
+        "    sys.argv = [module.__package__]\n"
+        "    assert module.main() == 1\n"
+    )
+    extra = "the daemons need the extra `broker`, pip install 'rmq[broker]'"
+    sentence = f"the package structlog is not installed: {extra}"
+    assert (done.returncode, done.stderr) == (0, f"rmq_broker: {sentence}\nrmq_namesrv: {sentence}\n")
+
+
+@_OPTIONAL
+@pytest.mark.usefixtures("plain_install")
+def test_compression_without_its_package_names_the_extra(kind: CompressionType) -> None:
+    for call in (compress, decompress):
+        with pytest.raises(CompressionUnavailableError, match=r"pip install 'rmq\[compression\]'"):
+            call(b"body", kind)
+    with pytest.raises(UsageError, match=r"pip install 'rmq\[compression\]'"):
+        Compression(type=kind)
+
+
+@pytest.mark.usefixtures("plain_install")
+def test_zlib_needs_no_package() -> None:
+    assert decompress(compress(b"body"), Compression().type) == b"body"
+
+
+def test_a_message_that_needs_a_missing_package_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = compress(b"4711" * 100, CompressionType.LZ4)
+    record = encode_stored_message(
+        MessageExt("orders", body, queue_id=0, sys_flag=CompressionType.LZ4.sys_flag, queue_offset=7)
+    )
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    decoding = ResponseDecoding(record, max_body_bytes=1 << 20)
+    assert decoding.skipped == []
+    with pytest.raises(BrokerError, match=_LZ4):
+        check_decoding(decoding, MessageQueue("orders", "broker-a", 0), "127.0.0.1:10911", "pull")
