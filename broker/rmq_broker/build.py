@@ -20,6 +20,7 @@ from rmq_remoting.signing import RequestSigner
 
 from .broker import Broker
 from .clock import Clocks, system_clocks
+from .master_services import MasterServices
 from .monitoring.build import build_metrics, build_runtime_info
 from .network.address import BoundPorts, BrokerAddress, bind_ports, resolve_address
 from .network.listeners import Listeners
@@ -116,8 +117,17 @@ def _build(
         processors.other_brokers,
         clocks.now_seconds,
     )
+    master_services = MasterServices(services, cleaner, supervisor)
     return Broker(
-        settings, supervisor, address, services, registrar, replication, listeners, metrics, cleaner
+        settings,
+        supervisor,
+        address,
+        services,
+        master_services,
+        registrar,
+        replication,
+        listeners,
+        metrics,
     )
 
 

@@ -56,21 +56,30 @@ class DeliveryService:
         self._file.load()
         self.delayed.correct_offsets()
 
-    def start_tasks(self, supervisor: TaskSupervisor, *, delivers: bool) -> None:
-        """Start the background tasks; `delivers`: due messages are delivered, as by every master."""
-        if delivers:
-            supervisor.every("delayed messages", self.delayed.pause_seconds, self.delayed.deliver_due)
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Start writing the delivery offsets, which a replica takes over from its master."""
         supervisor.every("delay offsets", LOOK_SECONDS, self._keeper.look)
         supervisor.every("write delay offsets", self._keeper.period_seconds, self._keeper.write)
+
+    def start_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Deliver due messages from the current offsets on."""
+        self.delayed.correct_offsets()
+        supervisor.every("delayed messages", self.delayed.pause_seconds, self.delayed.deliver_due)
+
+    async def stop_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Stop delivering after the message under way."""
+        await supervisor.cancel("delayed messages")
 
     def follow_offsets(self, offsets: DelayOffsetSerializeWrapper) -> None:
         """Take over a master's offsets on its replica (ScheduleMessageService.loadWhenSyncDelayOffset)."""
         self.delay_offsets.follow(offsets)
         self._keeper.write()
 
-    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop delivering; `close` follows when the store has been closed."""
-        await supervisor.cancel("delayed messages")
+    async def save_offsets(self) -> None:
+        """Write the current offsets; the log has to be flushed. Raises OSError."""
+        self.delay_offsets.all_is_flushed()
+        self._keeper.write()
+        await self._file.save()
 
     async def close(self, *, all_is_flushed: bool) -> None:
         """Write the last offsets: the current ones if the whole log has been flushed. Raises OSError."""

@@ -108,6 +108,12 @@ class Positions:
         self._furthest.pop(key, None)
         self._pending = deque(item for item in self._pending if item.key != key)
 
+    def clear(self) -> None:
+        """Forget all positions ahead of committed offsets."""
+        self._pending.clear()
+        self._furthest.clear()
+        self._journaled.clear()
+
     def forget_topics(self, topics: Collection[str]) -> None:
         """Forget deleted topics."""
         self._pending = deque(item for item in self._pending if item.key.topic not in topics)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.pop")
 
-TICK_SECONDS: Final = 0.1
+PERIOD_SECONDS: Final = 0.1
 _RETRY_MS: Final = 1000
 # How many messages are redelivered in a row before other work of the loop gets its turn.
 _SLICE: Final = 16
@@ -53,14 +53,8 @@ class Revival:
         self._in_a_row = 0
         self._is_failing = False
 
-    async def run(self) -> None:
-        """Revive until cancelled."""
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            await self.revive_due()
-
     async def revive_due(self) -> None:
-        """Redeliver the messages that are due now."""
+        """Redeliver the messages that are due now; to be called every `PERIOD_SECONDS`."""
         while (point := self._in_flight.take_due()) is not None:
             await self._revive(point)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.config_file import ConfigFile
-from rmq_remoting.daemon.tasks import OnDeath
 
 from ..clock import Clocks
 from ..delivery.waiting_requests import TICK_SECONDS
@@ -29,7 +28,7 @@ from .positions import Positions
 from .recovery import Recovered, Recovery
 from .redelivery import Redelivery
 from .request_modes import RequestModes
-from .revival import Revival
+from .revival import PERIOD_SECONDS, Revival
 from .state import PopState
 
 if TYPE_CHECKING:
@@ -124,7 +123,6 @@ class PopService:
         """Recover the messages in flight. Raises ConfigFileError, OSError."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.orders_file.load)
-        await loop.run_in_executor(None, self.modes_file.load)
         self._written_revision = self.orders.revision
         recovery = Recovery(
             JournalReader(self._store, self._revive_topic, self._settings.broker_name),
@@ -137,7 +135,17 @@ class PopService:
         recovered = await loop.run_in_executor(
             None, recovery.run, self._revive_topic, self._settings.revive_queue_nums, timer_check
         )
+        recovery.apply()
         self._take_over(recovered)
+
+    def forget(self) -> None:
+        """Forget the messages in flight, after `stop` and `finish`; `load` may follow."""
+        self.in_flight.clear()
+        self.positions.clear()
+        self.orders.clear_all()
+        self._outstanding_from = self._included_end = None
+        self._next_commit_at = 0
+        self._handed_over = {}
 
     def _take_over(self, recovered: Recovered) -> None:
         for point in recovered.points:
@@ -168,27 +176,27 @@ class PopService:
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Start the background tasks."""
         supervisor.every("pops", TICK_SECONDS, self.tick)
-        supervisor.start("pop revival", self.revival.run, on_death=OnDeath.RESTART)
+        supervisor.every("pop revival", PERIOD_SECONDS, self.revival.revive_due)
         supervisor.every("pop order", self._flush_orders_seconds, self.flush_orders)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop redelivering and committing; `stop` follows.
+        """Stop redelivering and committing after the message under way; `stop` follows.
 
         A tick while the store closes would commit offsets that `finish` does not see as changed, so that
         they would not be written.
         """
         await supervisor.cancel("pop revival")
         await supervisor.cancel("pops")
+        await supervisor.cancel("pop order")
 
     async def stop(self) -> None:
-        """Commit the offsets that are flushed, and write the files; `finish` follows. Raises OSError."""
+        """Commit the offsets that are flushed, and write the order; `finish` follows. Raises OSError."""
         self.commit_flushed(self._store.flushed_offset)
         self._stopped_at = self.journal.end
-        self.flush_orders()
-        await asyncio.gather(self.orders_file.close(), self.modes_file.close())
+        await self.save_orders()
 
     def finish(self, *, all_is_flushed: bool) -> bool:
-        """Commit the remaining offsets after the store was closed, if the whole log is flushed.
+        """Commit the remaining offsets once the whole log is flushed, as after the store was closed.
 
         Otherwise check points may be lost, and offsets committed behind them would lose their messages. Tells
         whether there are new offsets to write.
@@ -202,6 +210,10 @@ class PopService:
         self.positions.set_outstanding_from(self._stopped_at if oldest is None else oldest)
         self.positions.include(self._stopped_at)
         return self._offsets.revision != before
+
+    async def close(self) -> None:
+        """Write the files a last time. Raises OSError."""
+        await asyncio.gather(self.orders_file.close(), self.modes_file.close())
 
     async def save_modes(self) -> None:
         """Write the request modes. Raises OSError."""

@@ -71,6 +71,7 @@ class TimerService:
         self.distribution: dict[int, int] = dict.fromkeys(BOUNDS_SECONDS, 0)
         self._snapshot: Snapshot | None = None
         self._writing: asyncio.Future[None] | None = None
+        self._one_writer = asyncio.Lock()
         self._is_failing = False
         topics.on_change(self._topics_changed)
 
@@ -119,28 +120,40 @@ class TimerService:
                 offset = max(offset, stored.queue_offset + 1)
         return min(max(offset, begin), end)
 
-    def start_tasks(self, supervisor: TaskSupervisor, *, delivers: bool) -> None:
-        """Start the background tasks; `delivers`: due messages are delivered, as by every master."""
-        if delivers:
-            supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Start the care for the files, which a replica has, too."""
         supervisor.every("write timers", self.flush_seconds, self.flush)
         supervisor.every("clean timer log", _CLEAN_SECONDS, self.remove_old_files)
         supervisor.every("count timed messages", _COUNT_SECONDS, self.count_by_time)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop delivering and writing; `close` follows when the store has been closed."""
-        await supervisor.cancel("timed messages")
+        """Stop writing; `close` follows when the store has been closed."""
         await supervisor.cancel("write timers")
+
+    def start_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Enter messages of the queue, and deliver due ones, from the current state on."""
+        supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
+
+    async def stop_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Stop delivering after the message under way."""
+        await supervisor.cancel("timed messages")
+
+    async def save(self) -> None:
+        """Finish an interrupted slot and write the files; the log has to be flushed. Raises OSError."""
+        async with self._one_writer:
+            if self._writing is not None:
+                await asyncio.wait([self._writing])  # a write whose task was cancelled
+            await self._write(self._snapshot)
+            await self.timed.finish_interrupted_slot()
+            await self._write(self._take_snapshot())
 
     async def close(self, *, all_is_flushed: bool) -> None:
         """Write everything to disk, provided that the whole commit log is flushed. Raises OSError."""
         try:
-            if self._writing is not None:
-                await asyncio.wait([self._writing])  # a write whose task was cancelled
             if all_is_flushed:
-                await self._write(self._snapshot)
-                await self.timed.finish_interrupted_slot()
-                await self._write(self._take_snapshot())
+                await self.save()
+            elif self._writing is not None:
+                await asyncio.wait([self._writing])
         finally:
             self.pending.timer_log.close()
             await self.counts_file.close()
@@ -179,7 +192,8 @@ class TimerService:
         if snapshot is None or snapshot.commit_log_end > self._store.flushed_offset:
             return
         try:
-            await self._write(snapshot)
+            async with self._one_writer:
+                await self._write(snapshot)
         except OSError as error:
             if not self._is_failing:
                 log.error("timer files not written, retrying cause=%s", error)

@@ -178,6 +178,12 @@ class HalfMessages:
         """Return the outcome of a transaction; None if it is not known any more."""
         return self._ended.get(first_offset)
 
+    def clear(self) -> None:
+        """Forget the transactions in progress; the known outcomes stay."""
+        self._halves.clear()
+        self._in_memory.clear()
+        self.counts.clear()
+
     def in_order(self) -> list[HalfMessage]:
         """Return the transactions in progress, in the order of their last records."""
         return list(self._halves.values())

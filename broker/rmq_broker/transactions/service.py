@@ -77,21 +77,30 @@ class TransactionService:
         supervisor.every("transaction counts", self._counts_keeper.period_seconds, self._counts_keeper.write)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop checking transactions and committing progress; `stop` follows."""
-        await supervisor.cancel("transaction checks")
-        await supervisor.cancel("transaction progress")
+        """Stop checking transactions and committing progress after the check under way; `stop` follows."""
+        for name in ("transaction checks", "transaction ends", "transaction progress", "transaction counts"):
+            await supervisor.cancel(name)
 
     async def stop(self) -> None:
         """Write the collected ends and the counts while the store is open. Raises OSError.
 
-        `finish` follows once the store has been closed.
+        `finish` follows once the log is flushed.
         """
         self.ops.write()
         self.progress.stop()
-        await self._counts_keeper.close()
+        await self._counts_keeper.save()
+
+    def forget(self) -> None:
+        """Forget the transactions in progress, after `stop` and `finish`; `load` may follow."""
+        self.halves.clear()
+        self.ops.clear()
+
+    async def close(self) -> None:
+        """Write the file a last time. Raises OSError."""
+        await self._counts_file.close()
 
     def finish(self, *, all_is_flushed: bool) -> bool:
-        """Commit the progress after the store was closed, provided that the log is flushed.
+        """Commit the progress once the whole log is flushed, as after the store was closed.
 
         Otherwise the noted ends of transactions may be lost, and with progress committed past them these
         transactions would not be checked again. Returns whether offsets changed, which their owner writes.
