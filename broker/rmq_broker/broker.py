@@ -19,6 +19,7 @@ from .store.api import StoreError
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
+    from .acting.service import ActingService
     from .master_services import MasterServices
     from .monitoring.broker_metrics import BrokerMetrics
     from .network.address import BrokerAddress
@@ -46,6 +47,7 @@ class Broker:
         address: BrokerAddress,
         services: Services,
         master_services: MasterServices,
+        acting: ActingService,
         registrar: Registrar,
         replication: ReplicationService,
         listeners: Listeners,
@@ -55,6 +57,7 @@ class Broker:
         self.address = address
         self.services = services
         self.master_services = master_services
+        self.acting = acting
         self.registrar = registrar
         self.replication = replication
         self.listeners = listeners
@@ -84,6 +87,7 @@ class Broker:
         self.services.pops.release_all()
         await self.listeners.drain()
         await self.listeners.stop()
+        await self.acting.stop_tasks(self._supervisor)
         await self.replication.stop(self._supervisor)
         self.services.pulls.cold_reads.stop()
         await self.metrics.stop()
@@ -136,11 +140,13 @@ class Broker:
         services.delivery.start_tasks(supervisor)
         services.timers.start_tasks(supervisor)
         if not self.settings.is_replica:
+            await self.acting.prepare_master()
             try:
                 await self.master_services.start()
             except MasterServicesError as error:
                 raise StartError(str(error)) from error
         self.replication.start_tasks(supervisor)
+        self.acting.start_tasks(supervisor)
         supervisor.every("statistics", SAMPLE_SECONDS, services.statistics.sample)
 
     async def _register(self) -> str:
@@ -197,6 +203,7 @@ class Broker:
         problems = await asyncio.gather(*closing, return_exceptions=True)
         await services.timers.stop_tasks(supervisor)
         await services.storage.close()
+        await services.escape.stop()
         if self._is_loaded:
             await self.master_services.close(ran=ran)
         for problem in problems:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..delivery.arrivals import Arrivals
+    from ..delivery.elsewhere import Elsewhere
     from ..delivery.message_writer import MessageWriter
     from ..delivery.timer_entry import TimerEntry
     from ..groups.table import SubscriptionGroupTable
@@ -53,6 +54,7 @@ class PopDependencies:
     """The parts of other domains that POP reads and writes.
 
     `tell_timer` is called with each entry of the journal, which stands in the queue of timed messages.
+    `elsewhere` stores redelivered messages if this broker is a replica.
     """
 
     topics: TopicTable
@@ -63,6 +65,7 @@ class PopDependencies:
     writer: MessageWriter
     arrivals: Arrivals
     tell_timer: Callable[[TimerEntry], None]
+    elsewhere: Elsewhere
 
 
 class PopService:
@@ -94,7 +97,9 @@ class PopService:
         )
         state = PopState(self.journal, self.in_flight, self.positions, self.orders)
         self.redelivery = Redelivery(settings, topics, offsets, dependencies.writer, store_host)
-        self.revival = Revival(self.in_flight, self.journal, self.redelivery, store, topics, groups)
+        self.revival = Revival(
+            self.in_flight, self.journal, self.redelivery, store, topics, groups, dependencies.elsewhere
+        )
         self.popping = Popping(settings, state, topics, store, offsets, dependencies.statistics, now_ms)
         self.acknowledging = Acknowledging(
             state, offsets, store, dependencies.statistics, self._unblocked, now_ms
@@ -148,6 +153,9 @@ class PopService:
         self._handed_over = {}
 
     def _take_over(self, recovered: Recovered) -> None:
+        if self._store.is_replica:
+            self._follow(recovered)
+            return
         for point in recovered.points:
             self.in_flight.add(point)
         for key in recovered.pending_resets:
@@ -173,10 +181,18 @@ class PopService:
                 recovered.entries_read,
             )
 
+    def _follow(self, recovered: Recovered) -> None:
+        """Take over the messages in flight on a replica, which does not write the journal."""
+        for point in [*recovered.points, *recovered.from_revive_topic]:
+            self.in_flight.add(point)
+        log.info("pops of the master taken over in_flight=%d", len(self.in_flight))
+
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Start the background tasks."""
-        supervisor.every("pops", TICK_SECONDS, self.tick)
+        """Start the background tasks; a replica only redelivers."""
         supervisor.every("pop revival", PERIOD_SECONDS, self.revival.revive_due)
+        if self._store.is_replica:
+            return
+        supervisor.every("pops", TICK_SECONDS, self.tick)
         supervisor.every("pop order", self._flush_orders_seconds, self.flush_orders)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
@@ -191,6 +207,8 @@ class PopService:
 
     async def stop(self) -> None:
         """Commit the offsets that are flushed, and write the order; `finish` follows. Raises OSError."""
+        if self._store.is_replica:
+            return
         self.commit_flushed(self._store.flushed_offset)
         self._stopped_at = self.journal.end
         await self.save_orders()
@@ -201,7 +219,7 @@ class PopService:
         Otherwise check points may be lost, and offsets committed behind them would lose their messages. Tells
         whether there are new offsets to write.
         """
-        if not all_is_flushed:
+        if not all_is_flushed or self._store.is_replica:
             return False
         before = self._offsets.revision
         self._commit_handed_over(sys.maxsize)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clock import ClockMs
+    from ..delivery.elsewhere import Elsewhere
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
@@ -53,10 +54,12 @@ class TimerService:
         writer: MessageWriter,
         held_from_ms: Callable[[], int | None],
         now_ms: ClockMs,
+        elsewhere: Elsewhere,
     ) -> None:
         """`held_from_ms` returns since when, in timer time, POP has unacknowledged check points; None: none.
 
-        Apache's broker would have to read the timer log again from that time on.
+        Apache's broker would have to read the timer log again from that time on. `elsewhere` stores due
+        messages if this broker is a replica.
         """
         self._settings = settings
         self._store = store
@@ -65,12 +68,13 @@ class TimerService:
         self.counts = intake.counts
         self.pending = intake.pending
         self.entering = intake.entering
-        self.timed = TimedMessages(settings, store, intake, writer, now_ms)
+        self.timed = TimedMessages(settings, store, intake, writer, now_ms, elsewhere)
         self.counts_file = ConfigFile(settings.config_dir / "timermetrics", self.counts)
         # By upper bound in seconds: messages that are due before it and not before the next lower bound.
         self.distribution: dict[int, int] = dict.fromkeys(BOUNDS_SECONDS, 0)
         self._snapshot: Snapshot | None = None
         self._writing: asyncio.Future[None] | None = None
+        self.is_delivering = False
         self._one_writer = asyncio.Lock()
         self._is_failing = False
         topics.on_change(self._topics_changed)
@@ -132,11 +136,13 @@ class TimerService:
 
     def start_delivering(self, supervisor: TaskSupervisor) -> None:
         """Enter messages of the queue, and deliver due ones, from the current state on."""
+        self.is_delivering = True
         supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
 
     async def stop_delivering(self, supervisor: TaskSupervisor) -> None:
         """Stop delivering after the message under way."""
         await supervisor.cancel("timed messages")
+        self.is_delivering = False
 
     async def save(self) -> None:
         """Finish an interrupted slot and write the files; the log has to be flushed. Raises OSError."""
@@ -163,8 +169,11 @@ class TimerService:
     async def follow(self, delivered: DeliveredTimers) -> None:
         """Take over on a replica what its master has delivered. Raises OSError.
 
-        The log has to be flushed as far as the master's log went at that time.
+        The log has to be flushed as far as the master's log went at that time. A replica that acts as the
+        master keeps its own state.
         """
+        if self.is_delivering:
+            return
         if self._writing is not None:
             await asyncio.wait([self._writing])
         self._snapshot = None  # of a time when this broker was the master

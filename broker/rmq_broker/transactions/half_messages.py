@@ -41,6 +41,7 @@ class Outcome(Enum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     GIVEN_UP = "given up"
+    MOVED = "moved to another broker"
 
 
 @dataclass(slots=True, init=False)
