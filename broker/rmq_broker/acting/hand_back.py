@@ -112,12 +112,12 @@ class HandBack:
         )
         request = RemotingCommand.request(RequestCode.EXCHANGE_BROKER_HA_INFO, header.encode())
         await replica.send(request)  # a replica of this version has stopped acting when it answers
-        delays = DelayOffsetSerializeWrapper.decode(await replica.ask(RequestCode.GET_ALL_DELAY_OFFSET))
         offsets = SavedOffsets.decode(await replica.ask(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        checkpoint = TimerCheckpoint.decode(await replica.ask(RequestCode.GET_TIMER_CHECK_POINT))
-        self._progress.delivery.catch_up(delays.offset_table)
         self._take_offsets(offsets.offset_table)
-        await self._take_timers(checkpoint)
+        delays = DelayOffsetSerializeWrapper.decode(await replica.ask(RequestCode.GET_ALL_DELAY_OFFSET))
+        self._progress.delivery.catch_up(delays.offset_table)
+        checkpoint = await replica.ask(RequestCode.GET_TIMER_CHECK_POINT)
+        await self._take_timers(TimerCheckpoint.decode(checkpoint))
 
     def _take_offsets(self, table: Mapping[str, Mapping[int, int]]) -> None:
         """Take higher offsets of consumers, and those of half messages; POP's journal is the master's own."""

@@ -11,6 +11,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, RequestError
 from rmq_remoting.headers.namesrv import GetRouteInfoRequestHeader
+from rmq_remoting.tasks import finished
 
 from ..master_services import MasterServicesError
 from ..topics.names import member_group_topic
@@ -75,11 +76,20 @@ class ActingService:
         await self.switch()
 
     async def switch(self) -> None:
-        """Act as the master if that is this broker's part now. After an error the next call tries again."""
+        """Act as the master if that is this broker's part now. After an error the next call tries again.
+
+        A switch that has begun is completed, even if the caller is cancelled.
+        """
+        await finished(self._switch())
+
+    # --- inside ---
+
+    async def _switch(self) -> None:
         acts = self.smallest.may_act and not self._master_is_heard()
         try:
             if acts and not self._services.are_running:
                 log.warning("acting as the master: this is the group's smallest broker id now")
+                self.smallest.acts = True
                 await self._services.start()
             elif not acts and self._services.are_running:
                 log.info("acting as the master ends smallest_id=%s", self.smallest.broker_id)
@@ -90,8 +100,6 @@ class ActingService:
                 log.error("switch of the master's services failed, retrying cause=%s", error)
             self._problem = str(error)
         self.smallest.acts = self._services.are_running
-
-    # --- inside ---
 
     async def _run(self) -> None:
         period_seconds = self._settings.sync_broker_member_group_period_ms / 1000

@@ -136,6 +136,8 @@ class TimerService:
 
     def start_delivering(self, supervisor: TaskSupervisor) -> None:
         """Enter messages of the queue, and deliver due ones, from the current state on."""
+        if not self.pending.count:
+            self.counts.set_waiting({})  # they are counted as they are entered
         self.is_delivering = True
         supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
 
@@ -177,6 +179,7 @@ class TimerService:
         if self._writing is not None:
             await asyncio.wait([self._writing])
         self._snapshot = None  # of a time when this broker was the master
+        self.entering.announced.clear()
         self._writing = asyncio.get_running_loop().run_in_executor(None, self.pending.follow, delivered)
         await asyncio.shield(self._writing)
 

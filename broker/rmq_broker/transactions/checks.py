@@ -70,7 +70,7 @@ class Checks:
         self._check_requests = check_requests
         self._clocks = clocks
         self._elsewhere = elsewhere
-        self._stall_log = StallLog(log, "transaction checks")
+        self._stall_log = StallLog(log, "half messages")
         self.moved = 0  # transactions that another master has taken over
 
     def period_seconds(self) -> float:
