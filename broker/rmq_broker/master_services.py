@@ -46,7 +46,7 @@ class MasterServices:
         self.are_running = False
 
     async def start(self) -> None:
-        """Load what is in flight, and start the services, unless they run. Raises MasterServicesError.
+        """Load the state in flight, and start the services, unless they run. Raises MasterServicesError.
 
         The store accepts messages already. After an error no service runs, and `start` can be repeated.
         """

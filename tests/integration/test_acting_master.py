@@ -156,7 +156,7 @@ async def _commit_at(broker: RunningBroker, offset: int) -> None:
 
 
 async def _nothing_is_delivered_again(cluster: _Cluster) -> None:
-    """The returned master delivers what is new, and none of what the replica has delivered."""
+    """The returned master delivers new messages, and none that the replica has delivered."""
     master = cluster.master
     async with master.client() as client:
         sent(await client.ask(send("T", b"new", properties={"DELAY": "1"})))

@@ -1,4 +1,4 @@
-"""The smallest living broker id of this broker's group, and what follows for this broker.
+"""The smallest living broker id of this broker's group, and whether this broker may act as the master.
 
 Source: Apache RocketMQ 5.3.3, BrokerController.updateMinBroker, onMinBrokerChange.
 """
@@ -80,10 +80,13 @@ class SmallestBroker:
         smallest = min(addresses)
         return self.told(smallest, addresses[smallest])
 
-    async def leave_to_master(self) -> None:
-        """Stop acting, because the master has announced its start; returns once that is done."""
+    def master_starts(self) -> None:
+        """Leave everything to the master for half a minute: it has announced its start."""
         self._master_starts_until = self._clock() + _MASTER_STARTS_SECONDS
         self.changed.set()
+
+    async def acts_no_more(self) -> None:
+        """Return once this broker does not act, as after `master_starts`."""
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._acts_not.wait()

@@ -80,9 +80,10 @@ class ReplicationAdminProcessor:
         if header.master_ha_address:
             self._master_is(MasterAddress(header.master_ha_address, header.master_address or ""))
             response = request.response(ResponseCode.SUCCESS)
+            self._smallest.master_starts()
             if not self._smallest.acts:
                 return response
-            return answer_after(self._smallest.leave_to_master, response, "leave to the master")
+            return answer_after(self._smallest.acts_no_more, response, "leave to the master")
         if replication.follower is not None:
             return request.response(ResponseCode.SUCCESS)
         fields = ExchangeHAInfoResponseHeader(

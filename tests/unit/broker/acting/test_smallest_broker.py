@@ -51,7 +51,8 @@ async def test_a_replica_leaves_everything_to_a_master_that_starts() -> None:
     smallest = _smallest(clock=clock)
     smallest.told(1, "b")
     smallest.acts = True
-    leaving = asyncio.create_task(smallest.leave_to_master())
+    smallest.master_starts()
+    leaving = asyncio.create_task(smallest.acts_no_more())
     await loop_passes()
     assert smallest.changed.is_set() and not smallest.may_act and not leaving.done()
     smallest.acts = False
