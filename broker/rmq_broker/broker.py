@@ -137,6 +137,7 @@ class Broker:
         services.filters.start_tasks(supervisor)
         services.offsets.start_tasks(supervisor)
         services.pulls.start_tasks(supervisor)
+        services.pops.start_tasks(supervisor)
         services.delivery.start_tasks(supervisor)
         services.timers.start_tasks(supervisor)
         if not self.settings.is_replica:

@@ -121,7 +121,7 @@ class MasterServices:
         services, supervisor = self._services, self._supervisor
         services.delivery.start_delivering(supervisor)
         services.timers.start_delivering(supervisor)
-        services.pops.start_tasks(supervisor)
+        services.pops.start_reviving(supervisor)
         services.transactions.start_tasks(supervisor)
         supervisor.every("clean mappings", CLEANING_SECONDS, self.mapping_cleaner.clean_in_time)
 
@@ -130,7 +130,7 @@ class MasterServices:
         services, supervisor = self._services, self._supervisor
         self.are_running = False
         await supervisor.cancel("clean mappings")
-        await services.pops.stop_tasks(supervisor)
+        await services.pops.stop_reviving(supervisor)
         await services.transactions.stop_tasks(supervisor)
         await services.delivery.stop_delivering(supervisor)
         await services.timers.stop_delivering(supervisor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -125,9 +126,7 @@ async def test_the_acting_replica_delivers_through_another_master(cluster: _Clus
     addresses = {each.broker_name: each.broker_addrs for each in route.broker_datas}
     assert addresses["broker-a"] == {0: replica.address}
     assert {each.broker_name: each.perm for each in route.queue_datas} == {"broker-a": 4, "broker-b": 6}
-    async with replica.client() as client:
-        refused = await client.ask(send("T", b"refused"))
-        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    await _what_a_replica_answers(replica)
 
     async with other.client() as client:
         succeeded(await client.ask(heartbeat("p", None, producer_groups=[PRODUCERS])))
@@ -145,6 +144,22 @@ async def test_the_acting_replica_delivers_through_another_master(cluster: _Clus
     await until(lambda: not acting.acts and replica.broker.replication.has_master)
     assert cluster.master.offsets.query(GROUP, "T", 0) == 1
     await _nothing_is_delivered_again(cluster)
+
+
+async def _what_a_replica_answers(replica: RunningBroker) -> None:
+    async with replica.client() as client:
+        refused = await client.ask(send("T", b"refused"))
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        rollback = {"commitOrRollback": 12, "tranStateTableOffset": 0, "commitLogOffset": 0, "msgId": ""}
+        ended = request(RequestCode.END_TRANSACTION, producerGroup=PRODUCERS, **rollback)
+        assert (await client.ask(ended)).code == ResponseCode.SLAVE_NOT_AVAILABLE
+        began_ms = int(time.time() * 1000)
+        polled = await client.ask(pop("T", GROUP, queue_id=1, poll_ms=100, born_ms=began_ms))
+        assert polled.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.NO_MESSAGE)
+        locked = {"brokerName": "broker-a", "queueId": 0, "topic": "T"}
+        body = {"clientId": "c", "consumerGroup": GROUP, "mqSet": [locked]}
+        answer = succeeded(await client.ask(request(RequestCode.LOCK_BATCH_MQ, json.dumps(body).encode())))
+        assert json.loads(answer.body) == {"lockOKMQSet": [locked]}
 
 
 async def _commit_at(broker: RunningBroker, offset: int) -> None:

@@ -18,7 +18,7 @@ from rmq_remoting.bodies.offsets import DelayOffsetSerializeWrapper
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.errors import BodyError, RequestError
+from rmq_remoting.errors import BodyError, RequestError, RequestTimeout
 from rmq_remoting.headers.ha import ExchangeHAInfoRequestHeader
 
 from ..delivery.timer_entry import TIMER_QUEUE_ID
@@ -44,7 +44,7 @@ log = logging.getLogger("rmq.broker.acting")
 
 _ATTEMPTS: Final = 3
 _PAUSE_SECONDS: Final = 0.5
-_REQUEST_SECONDS: Final = 20.0  # a replica flushes its log before it answers
+_REQUEST_SECONDS: Final = 15.0  # a replica flushes its log before it answers
 _EXPECTED: Final = (RequestError, MetadataError, BodyError, OSError, ValueError)
 
 
@@ -81,7 +81,8 @@ class HandBack:
     async def take(self, members: Mapping[int, str]) -> None:
         """Take over the progress of the group's replicas, among its `members` by broker id.
 
-        A replica that does not answer is given up after three attempts: messages may be delivered twice then.
+        A replica that cannot be reached is given up after three attempts, one that does not answer after 15 s.
+        Messages may be delivered twice then.
         """
         for broker_id in sorted(members):
             if broker_id != MASTER_BROKER_ID and members[broker_id] != self._address:
@@ -96,6 +97,8 @@ class HandBack:
                     "progress of a replica not taken over replica=%s attempt=%d attempts=%d cause=%s",
                     *(address, attempt, _ATTEMPTS, error),
                 )
+                if isinstance(error, RequestTimeout):
+                    break  # the replica stands still: the master does not wait for it again
                 if attempt < _ATTEMPTS:
                     await self._sleep(_PAUSE_SECONDS)
             else:

@@ -188,14 +188,18 @@ class PopService:
         log.info("pops of the master taken over in_flight=%d", len(self.in_flight))
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Start the background tasks; a replica only redelivers."""
+        """Start answering held requests whose time has ended; every broker does."""
+        supervisor.every("held pops", TICK_SECONDS, self.expire_held)
+
+    def start_reviving(self, supervisor: TaskSupervisor) -> None:
+        """Redeliver unacknowledged messages, after `load`; a master also commits progress."""
         supervisor.every("pop revival", PERIOD_SECONDS, self.revival.revive_due)
         if self._store.is_replica:
             return
         supervisor.every("pops", TICK_SECONDS, self.tick)
         supervisor.every("pop order", self._flush_orders_seconds, self.flush_orders)
 
-    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
+    async def stop_reviving(self, supervisor: TaskSupervisor) -> None:
         """Stop redelivering and committing after the message under way; `stop` follows.
 
         A tick while the store closes would commit offsets that `finish` does not see as changed, so that
@@ -240,10 +244,13 @@ class PopService:
 
     # --- periodic work ---
 
-    def tick(self) -> None:
-        """Answer expired requests, wake unblocked queues, commit offsets; called every tenth of a second."""
+    def expire_held(self) -> None:
+        """Answer the held requests whose time has ended; called every tenth of a second."""
         self.held_pops.expire()
         self.held_notifications.expire()
+
+    def tick(self) -> None:
+        """Wake unblocked queues, and commit offsets; called every tenth of a second."""
         if not self._is_waking:
             self._wake_unblocked()
         self.commit_flushed(self._store.flushed_offset)
