@@ -81,8 +81,8 @@ class HandBack:
     async def take(self, members: Mapping[int, str]) -> None:
         """Take over the progress of the group's replicas, among its `members` by broker id.
 
-        A replica that cannot be reached is given up after three attempts, one that does not answer after 15 s.
-        Messages may be delivered twice then.
+        A replica that cannot be reached is given up after three attempts, one that does not answer after
+        15 s. Messages may be delivered twice then.
         """
         for broker_id in sorted(members):
             if broker_id != MASTER_BROKER_ID and members[broker_id] != self._address:

@@ -61,8 +61,8 @@ class TransactionProcessor:
         if self._store.is_replica:
             raise CommandError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                "this broker is a replica (brokerRole=SLAVE) and cannot store the outcome of a transaction: the "
-                "producer will be asked by the broker that takes over the half message, or by the master",
+                "this broker is a replica (brokerRole=SLAVE) and cannot store the outcome of a transaction: "
+                "the broker that takes over the half message will ask the producer, or the master will",
             )
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_NOT:
             # The producer does not know yet: it will be checked (again). Apache's broker does not answer.
