@@ -71,14 +71,11 @@ class MasterServices:
         async with self._one_change:
             if not self.are_running:
                 return
-            await self._stop_tasks()
-            services = self._services
-            await asyncio.to_thread(services.storage.store.flush_log)
-            self._finish(all_is_flushed=True)
-            await services.delivery.save_offsets()
-            await services.timers.save()
-            await services.offsets.flusher.save()
-            self._forget()
+            try:
+                await self._stop_tasks()
+                await self._save()
+            finally:
+                self._forget()
             log.info("services of a master stopped")
 
     # --- at the stop of the broker ---
@@ -136,6 +133,15 @@ class MasterServices:
         await services.timers.stop_delivering(supervisor)
         await services.pops.stop()
         await services.transactions.stop()
+
+    async def _save(self) -> None:
+        """Write the last progress, which the flushed log holds. Raises OSError."""
+        services = self._services
+        await asyncio.to_thread(services.storage.store.flush_log)
+        self._finish(all_is_flushed=True)
+        await services.delivery.save_offsets()
+        await services.timers.save()
+        await services.offsets.flusher.save()
 
     def _forget(self) -> None:
         self._services.pops.forget()

@@ -15,12 +15,11 @@ from rmq_namesrv.namesrv import Namesrv
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.route import TopicRouteData
 from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.headers.offsets import UpdateConsumerOffsetRequestHeader
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import create_topic, heartbeat, request, send, sent, succeeded
 from tests.support.brokers import RunningBroker, broker_configuration
 from tests.support.namesrv import running_namesrv
-from tests.support.pop_requests import pop, popped
+from tests.support.pop_requests import ack, pop, popped
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until
 
@@ -139,7 +138,6 @@ async def test_the_acting_replica_delivers_through_another_master(cluster: _Clus
         assert check.ext_fields["transactionId"] == "half"
     (message,) = other.stored(retry_topic)
     assert message.reconsume_times == 1 and "1ST_POP_TIME" in message.properties
-    await _commit_at(replica, 1)
     await cluster.start_master()
     await until(lambda: not acting.acts and replica.broker.replication.has_master)
     assert cluster.master.offsets.query(GROUP, "T", 0) == 1
@@ -153,6 +151,9 @@ async def _what_a_replica_answers(replica: RunningBroker) -> None:
         rollback = {"commitOrRollback": 12, "tranStateTableOffset": 0, "commitLogOffset": 0, "msgId": ""}
         ended = request(RequestCode.END_TRANSACTION, producerGroup=PRODUCERS, **rollback)
         assert (await client.ask(ended)).code == ResponseCode.SLAVE_NOT_AVAILABLE
+        (item,) = popped(await client.ask(pop("T", GROUP, queue_id=0)))
+        assert item.message.body == b"plain"
+        succeeded(await client.ask(ack(item)))
         began_ms = int(time.time() * 1000)
         polled = await client.ask(pop("T", GROUP, queue_id=1, poll_ms=100, born_ms=began_ms))
         assert polled.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.NO_MESSAGE)
@@ -160,14 +161,6 @@ async def _what_a_replica_answers(replica: RunningBroker) -> None:
         body = {"clientId": "c", "consumerGroup": GROUP, "mqSet": [locked]}
         answer = succeeded(await client.ask(request(RequestCode.LOCK_BATCH_MQ, json.dumps(body).encode())))
         assert json.loads(answer.body) == {"lockOKMQSet": [locked]}
-
-
-async def _commit_at(broker: RunningBroker, offset: int) -> None:
-    async with broker.client() as client:
-        header = UpdateConsumerOffsetRequestHeader(
-            commit_offset=offset, consumer_group=GROUP, queue_id=0, topic="T"
-        )
-        succeeded(await client.ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, **header.encode())))
 
 
 async def _nothing_is_delivered_again(cluster: _Cluster) -> None:

@@ -10,7 +10,7 @@ those messages again).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
@@ -87,6 +87,18 @@ class Positions:
                 self._furthest[key] = (ahead[0], ahead[1] - 1)
         if included is not None:
             self.include(included + 1)
+
+    def commit_before(self, first_open: Mapping[QueueKey, int]) -> None:
+        """Commit each position up to the first open message of its queue, while nothing is journaled."""
+        self._pending.clear()
+        for key, (furthest, _) in list(self._furthest.items()):
+            offset = min(furthest, first_open.get(key, furthest))
+            if offset > self._offsets.query(key.group, key.topic, key.queue_id):
+                self._offsets.commit(key.group, key.topic, key.queue_id, offset)
+            if offset == furthest:
+                del self._furthest[key]
+            else:
+                self._furthest[key] = (furthest, 0)
 
     def __len__(self) -> int:
         """How many positions are not committed yet."""

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.config_file import ConfigFile
 
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from ..topics.table import TopicsChanged, TopicTable
 
 log = logging.getLogger("rmq.broker.pop")
+
+# The period in which an acting replica, whose journal is in memory alone, commits offsets.
+_VOLATILE_COMMIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +195,16 @@ class PopService:
         supervisor.every("held pops", TICK_SECONDS, self.expire_held)
 
     def start_reviving(self, supervisor: TaskSupervisor) -> None:
-        """Redeliver unacknowledged messages, after `load`; a master also commits progress."""
+        """Redeliver unacknowledged messages and commit progress, after `load`.
+
+        A replica serves pops from here on, with messages in flight in memory alone.
+        """
         supervisor.every("pop revival", PERIOD_SECONDS, self.revival.revive_due)
-        if self._store.is_replica:
-            return
         supervisor.every("pops", TICK_SECONDS, self.tick)
+        if self._store.is_replica:
+            self.journal.is_volatile = True
+            supervisor.every("pop progress", _VOLATILE_COMMIT_SECONDS, self.commit_closed)
+            return
         supervisor.every("pop order", self._flush_orders_seconds, self.flush_orders)
 
     async def stop_reviving(self, supervisor: TaskSupervisor) -> None:
@@ -208,10 +216,13 @@ class PopService:
         await supervisor.cancel("pop revival")
         await supervisor.cancel("pops")
         await supervisor.cancel("pop order")
+        await supervisor.cancel("pop progress")
 
     async def stop(self) -> None:
         """Commit the offsets that are flushed, and write the order; `finish` follows. Raises OSError."""
-        if self._store.is_replica:
+        if self.journal.is_volatile:
+            self.commit_closed()
+            self.journal.is_volatile = False
             return
         self.commit_flushed(self._store.flushed_offset)
         self._stopped_at = self.journal.end
@@ -253,7 +264,18 @@ class PopService:
         """Wake unblocked queues, and commit offsets; called every tenth of a second."""
         if not self._is_waking:
             self._wake_unblocked()
-        self.commit_flushed(self._store.flushed_offset)
+        if not self.journal.is_volatile:
+            self.commit_flushed(self._store.flushed_offset)
+
+    def commit_closed(self) -> None:
+        """Commit on an acting replica: each queue up to its first message in flight."""
+        first_open: dict[QueueKey, int] = {}
+        for point in self.in_flight:
+            key, offsets = point.queue_key, point.open_offsets()
+            # The messages of its master's pops lie before the committed offset.
+            if offsets and offsets[-1] >= self._offsets.query(key.group, key.topic, key.queue_id):
+                first_open[key] = min(offsets[0], first_open.get(key, offsets[0]))
+        self.positions.commit_before(first_open)
 
     def _wake_unblocked(self) -> None:
         """Wake the queues that ordered pops may read again, some in each iteration of the loop."""

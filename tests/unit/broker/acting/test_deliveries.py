@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.groups.names import TRANSACTION_GROUP
+from rmq_remoting.daemon.tasks import TaskSupervisor
 from tests.support.clock import START_MS
 from tests.unit.broker.acting.parts import GroupBroker
 from tests.unit.broker.delivery.parts import inner
+from tests.unit.broker.pop.parts import GROUP, bodies_of
 from tests.unit.broker.transactions.parts import HALF, ROLLBACK
 
 
@@ -163,4 +165,36 @@ async def test_popped_messages_go_to_another_master(
     assert {message.topic for message in others.stored} == {"%RETRY%CG_T"}
     assert [message.reconsume_times for message in others.stored] == [1, 1]
     assert (replica.store.max_phy_offset(), replica.topics.version) == (end, topics)
+    replica.close()
+
+
+async def test_a_replica_serves_pops_while_it_acts(
+    master: GroupBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.put(10)
+    before = master.pop(most=2, invisible_ms=60_000)
+    master.pops.commit_flushed(master.store.max_phy_offset())
+    replica, others = master.acting(monkeypatch)
+    assert replica.pop().count == 0  # it does not act
+    end = replica.store.max_phy_offset()
+    await replica.pops.load()
+    replica.pops.start_reviving(TaskSupervisor(lambda name, error: None))
+    first, second = replica.pop(most=3), replica.pop(most=3, invisible_ms=5000)
+    assert (bodies_of(first), bodies_of(second)) == ([b"2", b"3", b"4"], [b"5", b"6", b"7"])
+    replica.ack(before, 0)
+    replica.ack(first, 2, 4)
+    replica.ack(second, 5, 7)
+    replica.pops.commit_closed()
+    assert replica.offsets.query(GROUP, "T", 0) == 3  # a master that returns begins at the first open one
+    replica.clock.pass_seconds(6)
+    await replica.pops.revival.revive_due()
+    assert others.bodies == [b"6"]
+    replica.ack(first, 3)
+    replica.pops.commit_closed()
+    assert replica.offsets.query(GROUP, "T", 0) == 8
+    assert bodies_of(replica.pop(most=1)) == [b"8"]
+    await replica.pops.stop()
+    assert replica.offsets.query(GROUP, "T", 0) == 8
+    replica.pops.forget()
+    assert replica.pop().count == 0 and replica.store.max_phy_offset() == end
     replica.close()
