@@ -35,9 +35,9 @@ class MasterServices:
     """Owns whether these services run; belongs to the loop's thread.
 
     `start` continues from the progress that this broker has: its own, or the progress that it has taken over
-    from its master as a replica. On a replica the services act for the absent master: they write nothing to the
-    log, and store due messages with another master. A broker that changes its role calls `stop` before and
-    `start` after the change.
+    from its master as a replica. On a replica the services act for the absent master: they write nothing to
+    the log, and store due messages with another master. A broker that changes its role calls `stop` before
+    and `start` after the change.
     """
 
     def __init__(self, services: Services, cleaner: MappingCleaner, supervisor: TaskSupervisor) -> None:

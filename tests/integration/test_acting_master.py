@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ async def _prepare(broker: RunningBroker) -> None:
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[_Cluster]:
     async with AsyncExitStack() as stack:
-        settings = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+        settings: dict[str, Any] = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
         namesrv = await stack.enter_async_context(running_namesrv(tmp_path / "namesrv", **settings))
         master = _broker(tmp_path / "a", namesrv, brokerName="broker-a")
         replica = _broker(tmp_path / "a-s", namesrv, brokerName="broker-a", brokerRole="SLAVE", brokerId=1)

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180, func_only=True)]
 
 HALF, GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "PG"
-_NAMESRV = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+_NAMESRV: dict[str, Any] = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
 _COMMON = {
     "enableSlaveActingMaster": "true",
     "enableRemoteEscape": "true",

@@ -98,8 +98,7 @@ async def test_a_timed_message_that_is_not_stored_is_not_skipped(
 async def test_a_message_beyond_the_timers_window_waits_on_without_being_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window = {"timerRollWindowSlot": 10}
-    master = GroupBroker(tmp_path, **window)
+    master = GroupBroker(tmp_path, timerRollWindowSlot=10)
     master.writer.put(inner(body=b"far", TIMER_DELIVER_MS=str(START_MS + 60_000)))
     replica, others = master.acting(monkeypatch)
     replica.timers.pending._window_slots = 10

@@ -10,7 +10,7 @@ from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 from rmq_remoting.message_properties import decode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.clock import START_MS
-from tests.unit.broker.delivery.parts import inner
+from tests.unit.broker.timers.parts import with_properties
 
 _OWN = {"UNIQ_KEY": "K", "TAGS": "paid", "KEYS": "a b"}
 _OF_A_DELIVERY = {
@@ -32,7 +32,9 @@ def _header(message: InnerMessage) -> SendMessageRequestHeader:
 
 
 def test_a_due_message() -> None:
-    header = _header(inner("T", reconsume_times=2, **_OWN, **_OF_A_DELIVERY))
+    message = with_properties(_OWN | _OF_A_DELIVERY)
+    message.reconsume_times = 2
+    header = _header(message)
     target = header.target
     assert (target.topic, target.queue_id, target.broker_name) == ("T", 3, "broker-b")
     assert (target.producer_group, target.reconsume_times) == ("InnerProducerGroup_broker-a_1", 2)
@@ -41,7 +43,7 @@ def test_a_due_message() -> None:
 
 
 def test_the_retry_of_a_committed_message_is_no_half_message() -> None:
-    message = inner("%RETRY%CG_T", **_OWN, PGROUP="shop", TRAN_MSG="true")
+    message = with_properties(_OWN | {"PGROUP": "shop", "TRAN_MSG": "true"}, "%RETRY%CG_T")
     message.sys_flag = MessageSysFlag.TRANSACTION_COMMIT | MessageSysFlag.COMPRESSED
     header = _header(message)
     assert header.target.producer_group == "shop"
@@ -51,7 +53,7 @@ def test_the_retry_of_a_committed_message_is_no_half_message() -> None:
 
 def test_a_half_message_is_prepared_once_more() -> None:
     half = {"PGROUP": "shop", "TRANSACTION_CHECK_TIMES": "4", "TRAN_PREPARED_QUEUE_OFFSET": "17"}
-    header = _header(inner("RMQ_SYS_TRANS_HALF_TOPIC", **_OWN, **half, **_OF_A_DELIVERY))
+    header = _header(with_properties(_OWN | half | _OF_A_DELIVERY, "RMQ_SYS_TRANS_HALF_TOPIC"))
     target = header.target
     assert (target.topic, target.producer_group) == ("T", "shop")
     assert target.sys_flag == MessageSysFlag.TRANSACTION_PREPARED
