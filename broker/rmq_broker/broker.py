@@ -12,13 +12,15 @@ from rmq_remoting.daemon.config_file import ConfigFileError
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import OnDeath
 
-from .static_topics.cleaning import CLEANING_SECONDS
+from .master_services import MasterServicesError
 from .statistics.broker_statistics import SAMPLE_SECONDS
 from .store.api import StoreError
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
+    from .acting.service import ActingService
+    from .master_services import MasterServices
     from .monitoring.broker_metrics import BrokerMetrics
     from .network.address import BrokerAddress
     from .network.listeners import Listeners
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from .replication.service import ReplicationService
     from .services import Services
     from .settings.broker import BrokerSettings
-    from .static_topics.cleaning import MappingCleaner
 
 log = logging.getLogger("rmq.broker")
 
@@ -45,20 +46,22 @@ class Broker:
         supervisor: TaskSupervisor,
         address: BrokerAddress,
         services: Services,
+        master_services: MasterServices,
+        acting: ActingService,
         registrar: Registrar,
         replication: ReplicationService,
         listeners: Listeners,
         metrics: BrokerMetrics,
-        mapping_cleaner: MappingCleaner,
     ) -> None:
         self.settings = settings
         self.address = address
         self.services = services
+        self.master_services = master_services
+        self.acting = acting
         self.registrar = registrar
         self.replication = replication
         self.listeners = listeners
         self.metrics = metrics
-        self.mapping_cleaner = mapping_cleaner
         self._supervisor = supervisor
         self._is_loaded = False
 
@@ -70,7 +73,8 @@ class Broker:
     async def start(self) -> str:
         """Load, listen and register; return the text of the ready line. Raises StartError."""
         await self._load()
-        self._start_tasks()
+        await self._start_tasks()
+        self._is_loaded = True
         await self.listeners.start()
         await self.metrics.start()
         return await self._register()
@@ -83,6 +87,7 @@ class Broker:
         self.services.pops.release_all()
         await self.listeners.drain()
         await self.listeners.stop()
+        await self.acting.stop_tasks(self._supervisor)
         await self.replication.stop(self._supervisor)
         self.services.pulls.cold_reads.stop()
         await self.metrics.stop()
@@ -104,6 +109,7 @@ class Broker:
                 services.groups.load,
                 services.offsets.load,
                 services.filters.load,
+                services.pops.modes_file.load,
                 services.delivery.load,
                 services.timers.load,
                 self.replication.load,
@@ -121,41 +127,27 @@ class Broker:
             services.storage.store.last_timestamp_ms,
             after_clean_stop=services.storage.store.stopped_cleanly,
         )
-        if not self.settings.is_replica:
-            await self._load_deliveries()
-        self._is_loaded = True
 
-    async def _load_deliveries(self) -> None:
-        """Load popped messages and prepared transactions in flight. A replica leaves them to its master."""
-        services = self.services
-        try:
-            await services.pops.load()
-            # With the first message, the offset in the journal that POP counts from must be on the disk.
-            await services.offsets.flusher.save()
-        except (OSError, StoreError, ConfigFileError) as error:
-            raise StartError(f"unacknowledged popped messages cannot be read: {error}") from error
-        try:
-            await services.transactions.load()
-        except (OSError, StoreError, ConfigFileError) as error:
-            raise StartError(f"transactions under way cannot be read: {error}") from error
-
-    def _start_tasks(self) -> None:
+    async def _start_tasks(self) -> None:
+        """Start the tasks of every broker, and those of a master. Raises StartError."""
         services, supervisor = self.services, self._supervisor
-        # A replica gets delayed and timed messages from its master when they are due.
-        delivers = not self.settings.is_replica
         self.listeners.start_tasks(supervisor)
         services.storage.start_tasks(supervisor)
         services.clients.start_tasks(supervisor)
         services.filters.start_tasks(supervisor)
         services.offsets.start_tasks(supervisor)
         services.pulls.start_tasks(supervisor)
-        services.delivery.start_tasks(supervisor, delivers=delivers)
-        services.timers.start_tasks(supervisor, delivers=delivers)
-        if delivers:
-            services.pops.start_tasks(supervisor)
-            services.transactions.start_tasks(supervisor)
-            supervisor.every("clean mappings", CLEANING_SECONDS, self.mapping_cleaner.clean_in_time)
+        services.pops.start_tasks(supervisor)
+        services.delivery.start_tasks(supervisor)
+        services.timers.start_tasks(supervisor)
+        if not self.settings.is_replica:
+            await self.acting.prepare_master()
+            try:
+                await self.master_services.start()
+            except MasterServicesError as error:
+                raise StartError(str(error)) from error
         self.replication.start_tasks(supervisor)
+        self.acting.start_tasks(supervisor)
         supervisor.every("statistics", SAMPLE_SECONDS, services.statistics.sample)
 
     async def _register(self) -> str:
@@ -192,12 +184,8 @@ class Broker:
         after the store is closed.
         """
         services, supervisor = self.services, self._supervisor
-        delivers = self._is_loaded and not self.settings.is_replica
-        if delivers:
-            await services.pops.stop_tasks(supervisor)
-            await services.pops.stop()
-            await services.transactions.stop_tasks(supervisor)
-            await services.transactions.stop()
+        ran = self.master_services.are_running
+        await self.master_services.halt()
         if self._is_loaded:
             services.offsets.flusher.flush()
         files = (
@@ -207,23 +195,18 @@ class Broker:
             services.offsets.file,
             services.filters.file,
         )
-        closing = [services.access.close(), *[file.close() for file in files]]
+        closing = [
+            services.access.close(),
+            services.pops.close(),
+            services.transactions.close(),
+            *[file.close() for file in files],
+        ]
         problems = await asyncio.gather(*closing, return_exceptions=True)
-        await services.delivery.stop_tasks(supervisor)
         await services.timers.stop_tasks(supervisor)
         await services.storage.close()
-        if delivers:
-            await self._close_behind_store()
+        await services.escape.stop()
+        if self._is_loaded:
+            await self.master_services.close(ran=ran)
         for problem in problems:
             if problem is not None:
                 raise problem
-
-    async def _close_behind_store(self) -> None:
-        services = self.services
-        all_is_flushed = services.storage.store.all_is_flushed
-        await services.delivery.close(all_is_flushed=all_is_flushed)
-        await services.timers.close(all_is_flushed=all_is_flushed)
-        pops_moved = services.pops.finish(all_is_flushed=all_is_flushed)
-        transactions_moved = services.transactions.finish(all_is_flushed=all_is_flushed)
-        if pops_moved or transactions_moved:
-            await services.offsets.flusher.close()

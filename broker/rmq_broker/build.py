@@ -7,19 +7,26 @@ registrar                  registration/registrar.py
 replication                replication/service.py
 processors by family       processors/build.py
 two dispatchers            processors/processor_table.py
+master's services          master_services.py, acting/service.py
 listeners, metrics         network/listeners.py, monitoring/build.py
 Broker                     broker.py: the order of start and stop
 """
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.tls_contexts import client_tls
 from rmq_remoting.signing import RequestSigner
 
+from .acting.hand_back import HandBack, Progress
+from .acting.service import ActingService
+from .acting.smallest_broker import SmallestBroker
 from .broker import Broker
 from .clock import Clocks, system_clocks
+from .master_services import MasterServices
 from .monitoring.build import build_metrics, build_runtime_info
 from .network.address import BoundPorts, BrokerAddress, bind_ports, resolve_address
 from .network.listeners import Listeners
@@ -69,7 +76,7 @@ async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Disp
     address = BrokerAddress("127.0.0.1", 0, "127.0.0.1")
     tiers, clocks = Tiers.of(settings), system_clocks()
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks)
-    _, _, processors = build_processing(configuration, services, tiers, address, 0, clocks)
+    processors = build_processing(configuration, services, tiers, address, 0, clocks).processors
     tiers.stop()
     return build_dispatchers(processors, tiers, None, None).main
 
@@ -86,9 +93,8 @@ def _build(
     tiers = Tiers.of(settings)
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks, access_tables)
     configuration.on_change(services.topics.settings_changed)
-    registrar, replication, processors = build_processing(
-        configuration, services, tiers, address, ports.replication_port, clocks
-    )
+    processing = build_processing(configuration, services, tiers, address, ports.replication_port, clocks)
+    registrar, replication, processors = processing.registrar, processing.replication, processing.processors
     dispatchers = build_dispatchers(processors, tiers, services.access.guard, services.replays)
     listeners = Listeners(
         settings,
@@ -106,6 +112,7 @@ def _build(
         listeners,
         registrar,
         replication,
+        processing.smallest,
         processors.caches,
         clocks,
     )
@@ -116,9 +123,38 @@ def _build(
         processors.other_brokers,
         clocks.now_seconds,
     )
-    return Broker(
-        settings, supervisor, address, services, registrar, replication, listeners, metrics, cleaner
+    master_services = MasterServices(services, cleaner, supervisor)
+    acting = ActingService(
+        settings,
+        processing.smallest,
+        master_services,
+        registrar,
+        replication,
+        _hand_back(services, registrar),
+        clocks.now_ms,
     )
+    return Broker(
+        settings,
+        supervisor,
+        address,
+        services,
+        master_services,
+        acting,
+        registrar,
+        replication,
+        listeners,
+        metrics,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Processing:
+    """The processors of all requests, and the parts that reach other brokers."""
+
+    registrar: Registrar
+    replication: ReplicationService
+    smallest: SmallestBroker
+    processors: Processors
 
 
 def build_processing(
@@ -128,7 +164,7 @@ def build_processing(
     address: BrokerAddress,
     replication_port: int,
     clocks: Clocks,
-) -> tuple[Registrar, ReplicationService, Processors]:
+) -> Processing:
     """Build the processors, replication, and the registrar, whose connections others share."""
     settings = configuration.settings
     ha_address = f"{settings.broker_ip2}:{replication_port}"
@@ -148,10 +184,26 @@ def build_processing(
         settings, services.storage.store, registrar, _metadata(settings, services), clocks
     )
     runtime_info = build_runtime_info(settings, services, tiers)
-    processors = build_processors(
-        configuration, services, address, registrar, replication, runtime_info, clocks
+    smallest = SmallestBroker(
+        settings.broker_id, is_enabled=settings.enable_slave_acting_master, clock=time.monotonic
     )
-    return registrar, replication, processors
+    processors = build_processors(
+        configuration, services, address, registrar, replication, smallest, runtime_info, clocks
+    )
+    return Processing(registrar, replication, smallest, processors)
+
+
+def _hand_back(services: Services, registrar: Registrar) -> HandBack:
+    identity = registrar.announcements.identity
+    progress = Progress(
+        services.topics.table,
+        services.groups.table,
+        services.offsets.table,
+        services.delivery,
+        services.timers,
+        services.storage.store,
+    )
+    return HandBack(progress, registrar.client, identity.address, identity.ha_address)
 
 
 def _metadata(settings: BrokerSettings, services: Services) -> MetadataDependencies:

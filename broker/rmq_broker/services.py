@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rmq_remoting.client import RemotingClient
 from rmq_remoting.daemon.access.service import AccessService, DaemonTexts
 from rmq_remoting.daemon.access.tables import AccessTables
+from rmq_remoting.daemon.tls_contexts import client_tls
+from rmq_remoting.signing import RequestSigner
 
 from .access.migration import Migration
 from .access.replay_window import ReplayWindow
@@ -15,6 +19,8 @@ from .access.replays import ReplayProtection
 from .access.requests import RequestNeeds
 from .clients.service import ClientService
 from .delivery.service import DeliveryService
+from .escape.remote import RemoteEscape
+from .escape.routes import EscapeRoutes
 from .filtering.service import FilterService
 from .groups.service import GroupService
 from .offsets.service import OffsetService
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
     from .clock import ClockMs, Clocks
     from .settings.broker import BrokerSettings
+    from .store.api import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,7 @@ class Services:
     storage: StorageService
     offsets: OffsetService
     pulls: PullService
+    escape: RemoteEscape
     delivery: DeliveryService
     pops: PopService
     timers: TimerService
@@ -63,6 +71,7 @@ class Services:
             *self.storage.store.caches,
             *self.delivery.writer.caches,
             *self.offsets.first_subscriptions.caches,
+            *self.escape.routes.caches,
             *self.access.caches,
         )
 
@@ -120,6 +129,7 @@ def build_services(
     store = storage.store
     offsets = OffsetService(settings, topics.table, clients.consumers, store, clocks)
     pulls = PullService(topics.table, store, cold_tier)
+    escape = _escape(settings, store)
     intake = build_timer_intake(settings, settings, store, now_ms)
     delivery = DeliveryService(
         settings,
@@ -130,6 +140,7 @@ def build_services(
         intake.admission,
         clients.queue_locks.has_holder,
         now_ms,
+        escape,
     )
     pops = PopService(
         settings,
@@ -142,11 +153,14 @@ def build_services(
             delivery.writer,
             pulls.arrivals,
             intake.entering.announced.announce,
+            escape,
         ),
         store_host,
         clocks,
     )
-    timers = TimerService(settings, intake, topics.table, store, delivery.writer, pops.held_from_ms, now_ms)
+    timers = TimerService(
+        settings, intake, topics.table, store, delivery.writer, pops.held_from_ms, now_ms, escape
+    )
     transactions = TransactionService(
         settings,
         topics.table,
@@ -156,6 +170,7 @@ def build_services(
         delivery.writer,
         store_host,
         clocks,
+        escape,
     )
     access = _access(settings, access_tables)
     return Services(
@@ -170,11 +185,24 @@ def build_services(
         storage,
         offsets,
         pulls,
+        escape,
         delivery,
         pops,
         timers,
         transactions,
     )
+
+
+def _escape(settings: BrokerSettings, store: MessageStore) -> RemoteEscape:
+    keys = settings.own_keys
+    signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
+    client = RemotingClient(signer=signer, tls=client_tls(settings))
+    name = settings.broker_name
+    routes = EscapeRoutes(
+        settings.broker_cluster_name, name, client, settings.name_server_addresses, time.monotonic
+    )
+    group = f"InnerProducerGroup_{name}_{settings.broker_id}"  # as Apache's broker names it
+    return RemoteEscape(settings, group, client, routes, lambda: store.is_replica)
 
 
 def _access(settings: BrokerSettings, shared: AccessTables | None) -> AccessService:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -24,6 +24,22 @@ async def shielded(future: asyncio.Future[T]) -> T:
     if not future.done():
         await asyncio.wait([future])
     return future.result()
+
+
+async def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for work that must not end half done: if the caller is cancelled, that takes effect after it."""
+    task = asyncio.get_running_loop().create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved
+        raise cancelled
+    return task.result()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -360,7 +360,7 @@ async def test_items_without_messages_are_removed(pair: _Pair) -> None:
         assert found is not None
         return list(found.led_items(0))
 
-    await pair.broker_b.broker.mapping_cleaner.clean()
+    await pair.broker_b.broker.master_services.mapping_cleaner.clean()
     assert items() == [item("B", 0, _BEGIN, generation=1)]
     await pair.join()
     assert await _read_all(pair.b, _BEGIN) == [(_BEGIN, b"first")]

@@ -63,10 +63,9 @@ class LocalBroker(ServiceViews):
     @cached_property
     def processors(self) -> Processors:
         """The processors of all requests."""
-        _, _, processors = build_processing(
+        return build_processing(
             self.configuration, self.services, self._tiers, _ADDRESS, 0, self.clock.clocks
-        )
-        return processors
+        ).processors
 
     @property
     def producers(self) -> ProducerTable:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.histogram import Histogram
+from rmq_remoting.tasks import finished
 
 from ..store.api import (
     PLACEHOLDER_SIZE,
@@ -24,14 +23,16 @@ from ..store.api import (
     parse_record,
 )
 from ..topics.names import SCHEDULE_TOPIC
-from .inner_message import read_message
+from .elsewhere import ELSEWHERE_RETRY_MS, Elsewhere
+from .inner_message import InnerMessage, read_message
+from .level_queue import ClockStep, DelayedEntry, LevelQueue
 from .original_queue import restore_original_queue
 from .stall_log import StallLog
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.api import ConsumeQueue, GetResult, MessageStore
+    from ..store.api import GetResult, MessageStore
     from .delay_offsets import DelayOffsets
     from .message_writer import MessageWriter
 
@@ -47,53 +48,9 @@ _LONGEST_SECONDS: Final = 0.1
 _READ_RETRY_MS: Final = 10_000
 # The consumer group that Apache's broker counts these deliveries for (MixAll.SCHEDULE_CONSUMER_GROUP).
 _GROUP: Final = "SCHEDULE_CONSUMER"
-# The number of backward steps of the clock that are kept for a level.
-_MAX_CLOCK_STEPS: Final = 8
 # If the clock advances by more between two deliveries it was set forward, possibly back to the right time.
 _FORWARD_MS: Final = 10_000
 LATENESS_BOUNDS_MS: Final = (10, 20, 50, 100, 200, 500, 1000, 5000, 60_000)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """An entry of a level's queue."""
-
-    offset: int
-    physical_offset: int
-    size: int
-    due_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class _ClockStep:
-    """A backward step of the clock: messages stored before it are due earlier than their entries say.
-
-    These are the entries before `sure_offset`, and the entries before `end_offset` that are due at `from_ms`
-    or later.
-    """
-
-    back_ms: int
-    sure_offset: int
-    end_offset: int
-    from_ms: int
-
-    def of(self, offset: int, stored_ms: int) -> int:
-        """Return by how many ms an entry is due earlier, because of this step."""
-        is_before = offset < self.sure_offset or (offset < self.end_offset and stored_ms >= self.from_ms)
-        return self.back_ms if is_before else 0
-
-
-@dataclass(slots=True)
-class _Level:
-    """The queue of one level, with the due time of its first waiting message."""
-
-    level: int
-    queue: ConsumeQueue
-    head_offset: int = -1
-    head_due_ms: int = 0
-    seen_end: int = 0  # end of the queue when the clock was last checked
-    steps: deque[_ClockStep] = field(default_factory=lambda: deque(maxlen=_MAX_CLOCK_STEPS))
-    retry_at_ms: int = 0
 
 
 class DelayedMessages:
@@ -106,7 +63,9 @@ class DelayedMessages:
         offsets: DelayOffsets,
         statistics: BrokerStatistics,
         now_ms: ClockMs,
+        elsewhere: Elsewhere,
     ) -> None:
+        """`elsewhere` stores the messages if this broker is a replica."""
         self.delivered = 0
         self.lost = 0  # messages that were skipped: unreadable, or without a valid original queue
         self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
@@ -115,7 +74,8 @@ class DelayedMessages:
         self._offsets = offsets
         self._statistics = statistics
         self._now_ms = now_ms
-        self._levels: dict[int, _Level] = {}
+        self._elsewhere = elsewhere
+        self._levels: dict[int, LevelQueue] = {}
         self._seen_ms = 0  # the clock when it was last checked
         self._stall_log = StallLog(log, "delayed messages")
 
@@ -168,13 +128,13 @@ class DelayedMessages:
 
     # --- a level ---
 
-    def _all_levels(self) -> list[_Level]:
+    def _all_levels(self) -> list[LevelQueue]:
         """Return every level that has a queue, including levels that are no longer in the settings."""
         queues = self._store.queues.of_topic(SCHEDULE_TOPIC)
         for queue_id, queue in queues.items():
             known = self._levels.get(queue_id)
             if known is None or known.queue is not queue:
-                self._levels[queue_id] = _Level(level_of_queue(queue_id), queue)
+                self._levels[queue_id] = LevelQueue(level_of_queue(queue_id), queue)
         return [self._levels[queue_id] for queue_id in sorted(queues)]
 
     def _check_clock(self) -> int:
@@ -187,7 +147,7 @@ class DelayedMessages:
                 # These entries were stored between the last check and the step. Entries stored after the
                 # step have an earlier due time.
                 from_ms = before_ms + levels.delay_ms(level.level)
-                level.steps.append(_ClockStep(before_ms - now_ms, level.seen_end, end, from_ms))
+                level.steps.append(ClockStep(before_ms - now_ms, level.seen_end, end, from_ms))
                 level.head_offset = -1
             elif level.steps and now_ms - before_ms > _FORWARD_MS:
                 level.steps.clear()
@@ -195,7 +155,7 @@ class DelayedMessages:
             level.seen_end = end
         return now_ms
 
-    async def _guarded_slice(self, level: _Level) -> bool:
+    async def _guarded_slice(self, level: LevelQueue) -> bool:
         if 0 < level.retry_at_ms - self._now_ms() <= _READ_RETRY_MS:
             return False
         try:
@@ -210,7 +170,7 @@ class DelayedMessages:
             )
             return False
 
-    async def _slice(self, level: _Level) -> bool:
+    async def _slice(self, level: LevelQueue) -> bool:
         """Deliver a slice of a level's messages; return whether more may be due. Raises OSError."""
         offset = self._next_offset(level)
         if offset >= level.queue.max_offset:
@@ -229,7 +189,7 @@ class DelayedMessages:
             await self._store.durable()
         return goes_on
 
-    def _next_offset(self, level: _Level) -> int:
+    def _next_offset(self, level: LevelQueue) -> int:
         """Return the level's next offset, corrected if it is outside the queue (correctDelayOffset)."""
         offset, queue = self._offsets.get(level.level), level.queue
         inside = min(max(offset, queue.min_offset), queue.max_offset)
@@ -247,7 +207,7 @@ class DelayedMessages:
             self._offsets.advance(level.level, inside)
         return inside
 
-    def _waits(self, level: _Level) -> bool:
+    def _waits(self, level: LevelQueue) -> bool:
         """Whether the first message is certainly not due yet.
 
         A wait longer than the level's delay means that the clock was set back. Then the entries are read
@@ -256,7 +216,7 @@ class DelayedMessages:
         left_ms, levels = level.head_due_ms - self._now_ms(), self._writer.levels
         return left_ms > 0 and (level.level > levels.highest or left_ms <= levels.delay_ms(level.level))
 
-    async def _due_entries(self, level: _Level, offset: int) -> list[_Entry]:
+    async def _due_entries(self, level: LevelQueue, offset: int) -> list[DelayedEntry]:
         """Return the due entries from `offset` on, up to the first that is not due or is a placeholder."""
         queue = level.queue
         raw = queue.read_now(offset, _SLICE)
@@ -265,20 +225,20 @@ class DelayedMessages:
         now_ms = self._check_clock()
         while level.steps and level.steps[0].end_offset <= offset:
             level.steps.popleft()
-        due: list[_Entry] = []
+        due: list[DelayedEntry] = []
         for index, (physical_offset, size, code) in enumerate(QUEUE_ENTRY.iter_unpack(raw)):
             if size == PLACEHOLDER_SIZE:
-                return due or [_Entry(offset, 0, size, 0)]
+                return due or [DelayedEntry(offset, 0, size, 0)]
             due_ms = self._due_ms(level, offset + index, queue.tags_code(code), physical_offset, now_ms)
             if not due:
                 level.head_offset, level.head_due_ms = offset, due_ms
             if due_ms > now_ms:
                 break
-            due.append(_Entry(offset + index, physical_offset, size, due_ms))
+            due.append(DelayedEntry(offset + index, physical_offset, size, due_ms))
         return due
 
     def _due_ms(
-        self, level: _Level, offset: int, stored_ms: int | None, physical_offset: int, now_ms: int
+        self, level: LevelQueue, offset: int, stored_ms: int | None, physical_offset: int, now_ms: int
     ) -> int:
         """Return when a message is due, in ms.
 
@@ -295,12 +255,12 @@ class DelayedMessages:
         due_ms = stored_ms - sum([step.of(offset, stored_ms) for step in level.steps])
         latest_ms = now_ms + levels.delay_ms(level.level)
         if due_ms > latest_ms:
-            level.steps.append(_ClockStep(due_ms - latest_ms, 0, level.queue.max_offset, stored_ms))
+            level.steps.append(ClockStep(due_ms - latest_ms, 0, level.queue.max_offset, stored_ms))
         return min(due_ms, latest_ms)
 
     # --- delivering ---
 
-    async def _deliver(self, level: _Level, due: list[_Entry]) -> bool:
+    async def _deliver(self, level: LevelQueue, due: list[DelayedEntry]) -> bool:
         """Store due messages in their original queues; return whether to continue at once."""
         first = due[0].offset
         result = await self._read(level.queue.queue_id, first, len(due))
@@ -318,8 +278,12 @@ class DelayedMessages:
                 result.status.value,
             )
             return False
+        due = due[: result.count]
+        if self._elsewhere.is_used:
+            # A message on its way is waited for, even if this task is cancelled.
+            return await finished(self._deliver_elsewhere(level, due, result.body))
         position = 0
-        for entry in due[: result.count]:
+        for entry in due:
             if not self._deliver_one(level, entry, result.body, position):
                 return False
             position += entry.size
@@ -328,15 +292,40 @@ class DelayedMessages:
     async def _read(self, queue_id: int, offset: int, count: int) -> GetResult:
         return await self._store.get_async(SCHEDULE_TOPIC, queue_id, offset, count, None, _SLICE_BYTES)
 
-    def _deliver_one(self, level: _Level, entry: _Entry, records: bytes, position: int) -> bool:
+    async def _deliver_elsewhere(self, level: LevelQueue, due: list[DelayedEntry], records: bytes) -> bool:
+        """Store messages with another master; return False if one of them is not stored."""
+        originals: dict[int, InnerMessage | str] = {}
+        position = 0
+        for entry in due:
+            originals[entry.offset] = _original(entry, records, position)
+            position += entry.size
+        ahead = level.stored_ahead
+        sent = {
+            offset: message
+            for offset, message in originals.items()
+            if isinstance(message, InnerMessage) and offset not in ahead
+        }
+        problems = await self._elsewhere.put_all(list(sent.values()))
+        failed = {offset: problem for offset, problem in zip(sent, problems, strict=True) if problem}
+        ahead.update(sent.keys() - failed.keys())
+        for entry in due:
+            message = originals[entry.offset]
+            if isinstance(message, str):
+                self._skip(level, entry, message)
+            elif entry.offset in ahead:
+                ahead.discard(entry.offset)
+                self._delivered(level, entry)
+            else:
+                self._stall_log.stalled(failed[entry.offset])
+                level.retry_at_ms = self._now_ms() + ELSEWHERE_RETRY_MS
+                return False
+        return True
+
+    def _deliver_one(self, level: LevelQueue, entry: DelayedEntry, records: bytes, position: int) -> bool:
         """Store one message in its original queue, or skip it; return False if the store is unavailable."""
-        if parse_record(records, position, entry.physical_offset - position) is None:
-            self._skip(level, entry, "its record is damaged")
-            return True
-        message = read_message(records, position).message
-        problem = restore_original_queue(message)
-        if problem:
-            self._skip(level, entry, problem)
+        message = _original(entry, records, position)
+        if isinstance(message, str):
+            self._skip(level, entry, message)
             return True
         try:
             self._writer.put_due(message)
@@ -346,6 +335,10 @@ class DelayedMessages:
         except MessageRejected as error:
             self._skip(level, entry, str(error))
             return True
+        self._delivered(level, entry)
+        return True
+
+    def _delivered(self, level: LevelQueue, entry: DelayedEntry) -> None:
         self._stall_log.delivered()
         self._offsets.advance(level.level, entry.offset + 1)
         self.delivered += 1
@@ -353,9 +346,8 @@ class DelayedMessages:
         counted = self._statistics.of_group(_GROUP, SCHEDULE_TOPIC)
         counted.got_messages += 1
         counted.got_bytes += entry.size
-        return True
 
-    def _skip(self, level: _Level, entry: _Entry, cause: str) -> None:
+    def _skip(self, level: LevelQueue, entry: DelayedEntry, cause: str) -> None:
         self.lost += 1
         log.error(
             "delayed message skipped, it is not delivered physical_offset=%d level=%d offset=%d cause=%s",
@@ -365,3 +357,11 @@ class DelayedMessages:
             cause,
         )
         self._offsets.advance(level.level, entry.offset + 1)
+
+
+def _original(entry: DelayedEntry, records: bytes, position: int) -> InnerMessage | str:
+    """Return the message of an entry for its original queue, or why there is none."""
+    if parse_record(records, position, entry.physical_offset - position) is None:
+        return "its record is damaged"
+    message = read_message(records, position).message
+    return restore_original_queue(message) or message

@@ -12,7 +12,7 @@ from .message_writer import MessageWriter
 from .retries import Retries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rmq_remoting.bodies.offsets import DelayOffsetSerializeWrapper
     from rmq_remoting.daemon.tasks import TaskSupervisor
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
+    from .elsewhere import Elsewhere
     from .timer_admission import TimerAdmission
 
 
@@ -39,15 +40,20 @@ class DeliveryService:
         timers: TimerAdmission,
         is_locked: Callable[[str], bool],
         now_ms: ClockMs,
+        elsewhere: Elsewhere,
     ) -> None:
-        """`is_locked` returns whether a member of a group has locked queues, to consume them in order."""
+        """`is_locked` returns whether a member of a group has locked queues, to consume them in order.
+
+        `elsewhere` stores due messages if this broker is a replica.
+        """
         levels = settings.delay_levels
         self.writer = MessageWriter(
             store, statistics, levels, timers, append_crc=settings.append_properties_crc
         )
         self.retries = Retries(groups, topics, levels, statistics, is_locked)
         self.delay_offsets = DelayOffsets(now_ms)
-        self.delayed = DelayedMessages(store, self.writer, self.delay_offsets, statistics, now_ms)
+        self.delayed = DelayedMessages(store, self.writer, self.delay_offsets, statistics, now_ms, elsewhere)
+        self.is_delivering = False
         self._file = ConfigFile(settings.config_dir / "delayOffset.json", self.delay_offsets)
         self._keeper = DelayOffsetKeeper(self.delay_offsets, store, self._file, settings)
 
@@ -56,21 +62,43 @@ class DeliveryService:
         self._file.load()
         self.delayed.correct_offsets()
 
-    def start_tasks(self, supervisor: TaskSupervisor, *, delivers: bool) -> None:
-        """Start the background tasks; `delivers`: due messages are delivered, as by every master."""
-        if delivers:
-            supervisor.every("delayed messages", self.delayed.pause_seconds, self.delayed.deliver_due)
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Start writing the delivery offsets, which a replica takes over from its master."""
         supervisor.every("delay offsets", LOOK_SECONDS, self._keeper.look)
         supervisor.every("write delay offsets", self._keeper.period_seconds, self._keeper.write)
 
+    def start_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Deliver due messages from the current offsets on."""
+        self.is_delivering = True
+        self.delayed.correct_offsets()
+        supervisor.every("delayed messages", self.delayed.pause_seconds, self.delayed.deliver_due)
+
+    async def stop_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Stop delivering after the message under way."""
+        await supervisor.cancel("delayed messages")
+        self.is_delivering = False
+
     def follow_offsets(self, offsets: DelayOffsetSerializeWrapper) -> None:
-        """Take over a master's offsets on its replica (ScheduleMessageService.loadWhenSyncDelayOffset)."""
+        """Take over a master's offsets on its replica (ScheduleMessageService.loadWhenSyncDelayOffset).
+
+        A replica that acts as the master keeps its own.
+        """
+        if self.is_delivering:
+            return
         self.delay_offsets.follow(offsets)
         self._keeper.write()
 
-    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop delivering; `close` follows when the store has been closed."""
-        await supervisor.cancel("delayed messages")
+    def catch_up(self, offsets: Mapping[int, int]) -> None:
+        """Continue at these offsets by level where they are higher: a replica has delivered up to them."""
+        for level, offset in offsets.items():
+            if offset > self.delay_offsets.get(level):
+                self.delay_offsets.advance(level, offset)
+
+    async def save_offsets(self) -> None:
+        """Write the current offsets; the log has to be flushed. Raises OSError."""
+        self.delay_offsets.all_is_flushed()
+        self._keeper.write()
+        await self._file.save()
 
     async def close(self, *, all_is_flushed: bool) -> None:
         """Write the last offsets: the current ones if the whole log has been flushed. Raises OSError."""

@@ -10,6 +10,7 @@ from rmq_remoting.daemon.exposition import Collector
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tls_metrics import TlsCollector
 
+from ..acting.metrics import ActingCollector
 from ..pop.metrics import PopCollector
 from ..registration.metrics import RegistrationCollector
 from ..replication.metadata.metrics import MetadataCollector
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
+    from ..acting.smallest_broker import SmallestBroker
     from ..clock import Clocks
     from ..network.listeners import Listeners
     from ..network.tiers import Tiers
@@ -57,6 +59,7 @@ def build_metrics(
     listeners: Listeners,
     registrar: Registrar,
     replication: ReplicationService,
+    smallest: SmallestBroker,
     caches: Iterable[BoundedCache[Any, Any]],
     clocks: Clocks,
 ) -> BrokerMetrics:
@@ -89,6 +92,7 @@ def build_metrics(
         TransactionCollector(services.transactions),
         RegistrationCollector(registrar),
         ReplicationCollector(replication, storage.store, now_ms),
+        ActingCollector(smallest, services.escape, services.transactions.checks),
         CacheCollector((*services.caches, *caches)),
         RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
         TlsCollector(listeners.contexts),

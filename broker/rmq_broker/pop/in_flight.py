@@ -133,6 +133,13 @@ class InFlight:
         if self._points.pop(point.key, None) is not None:
             self._count_down(point.queue_key, len(point.open_offsets()))
 
+    def clear(self) -> None:
+        """Forget all check points."""
+        for table in (self._points, self._overdue, self._complete):
+            table.clear()
+        self._messages.clear()
+        self._due.clear()
+
     def forget_topics(self, topics: Collection[str]) -> None:
         """Forget the check points of deleted topics."""
         for point in self:

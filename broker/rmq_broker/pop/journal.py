@@ -10,6 +10,7 @@ not redeliver them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -118,6 +119,9 @@ class Journal:
         append_crc: bool = False,
     ) -> None:
         """`tell_timer` is called with each entry, since it stands in the queue of timed messages."""
+        # On an acting replica, whose log accepts nothing: entries are not written. Its messages in flight are
+        # lost with its process, so it commits no offset behind one of them (Positions.commit_before).
+        self.is_volatile = False
         self._tell_timer = tell_timer
         self._store = store
         self._revive_topic = revive_topic
@@ -236,6 +240,8 @@ class Journal:
         return self._put(ACK_TAG, body, unique_key, now_ms, 0)
 
     def _put(self, tag: str, body: bytes, unique_key: str, due_ms: int, revive_queue_id: int) -> Written:
+        if self.is_volatile:
+            return Written(self.end, sys.maxsize)
         out_ms = _timer_second(due_ms)  # Apache's timer does not take messages that are due already
         key = unique_key.encode()
         properties = b"UNIQ_KEY\x01%b\x02TIMER_DELIVER_MS\x01%d\x02TIMER_OUT_MS\x01%d\x02%b" % (

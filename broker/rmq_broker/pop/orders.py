@@ -151,6 +151,13 @@ class OrderTable:
                     self._outdate(name, queue_id)
                     self.revision += 1
 
+    def clear_all(self) -> None:
+        """Forget all messages in flight."""
+        self._table.clear()
+        self._encoded.clear()
+        self._unblock_time.clear()
+        self._unblock_heap.clear()
+
     def forget_topics(self, topics: Collection[str]) -> None:
         """Forget deleted topics."""
         for name in [name for name in self._table if name.partition(_SEPARATOR)[0] in topics]:

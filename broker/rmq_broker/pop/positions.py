@@ -10,7 +10,7 @@ those messages again).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
@@ -88,6 +88,18 @@ class Positions:
         if included is not None:
             self.include(included + 1)
 
+    def commit_before(self, first_open: Mapping[QueueKey, int]) -> None:
+        """Commit each position up to the first open message of its queue, while nothing is journaled."""
+        self._pending.clear()
+        for key, (furthest, _) in list(self._furthest.items()):
+            offset = min(furthest, first_open.get(key, furthest))
+            if offset > self._offsets.query(key.group, key.topic, key.queue_id):
+                self._offsets.commit(key.group, key.topic, key.queue_id, offset)
+            if offset == furthest:
+                del self._furthest[key]
+            else:
+                self._furthest[key] = (furthest, 0)
+
     def __len__(self) -> int:
         """How many positions are not committed yet."""
         return len(self._pending)
@@ -107,6 +119,12 @@ class Positions:
         """Drop the position ahead of the committed offset."""
         self._furthest.pop(key, None)
         self._pending = deque(item for item in self._pending if item.key != key)
+
+    def clear(self) -> None:
+        """Forget all positions ahead of committed offsets."""
+        self._pending.clear()
+        self._furthest.clear()
+        self._journaled.clear()
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """Forget deleted topics."""

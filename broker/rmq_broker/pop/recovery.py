@@ -41,7 +41,10 @@ class Recovered:
 
 
 class Recovery:
-    """Reads the journal and the revive topic once; blocks."""
+    """Reads the journal and the revive topic once.
+
+    `run` blocks, and may run in a thread. `apply` changes the offsets, which belong to the loop.
+    """
 
     def __init__(
         self,
@@ -63,9 +66,11 @@ class Recovery:
         self._next_offsets: dict[QueueKey, int] = {}
         # Queues with a reset that was requested and not applied.
         self._pending_resets: set[QueueKey] = set()
+        # Queues with a reset that was applied.
+        self._applied_resets: set[QueueKey] = set()
 
     def run(self, revive_topic: str, revive_queue_nums: int, timer_check_path: Path) -> Recovered:
-        """Bring offsets and ordered pops up to date, and return the messages in flight. Raises OSError."""
+        """Read everything, and return the messages in flight; `apply` follows. Raises OSError."""
         recovered = Recovered()
         included = self._positions.included_up_to
         begins = [offset for offset in (self._positions.outstanding_from, included) if offset != NO_OFFSET]
@@ -77,10 +82,7 @@ class Recovery:
                 entry.journal_offset = place.journal_offset
             is_news = included != NO_OFFSET and place.journal_offset >= included
             self._apply(entry, place.physical_offset, is_news=is_news)
-        for (topic, group, queue_id), next_offset in self._next_offsets.items():
-            self._offsets.put(group, topic, queue_id, next_offset)
         recovered.pending_resets = sorted(self._pending_resets)
-        self._orders.forget_consumed(lambda key: self._offsets.query(key.group, key.topic, key.queue_id))
         # Up to when the timer of Apache's broker has delivered. This broker's timer skips check points.
         timer_read_ms = TimerCheckpoint.load(timer_check_path).handed_over_ms
         for key, point in self._points.items():
@@ -92,6 +94,14 @@ class Recovery:
                 recovered.points.append(point)
         recovered.from_revive_topic = [point for point in from_revive_topic.values() if not point.is_complete]
         return recovered
+
+    def apply(self) -> None:
+        """Bring offsets and ordered pops up to date."""
+        for topic, group, queue_id in self._applied_resets:
+            self._offsets.take_reset(group, topic, queue_id)
+        for (topic, group, queue_id), next_offset in self._next_offsets.items():
+            self._offsets.put(group, topic, queue_id, next_offset)
+        self._orders.forget_consumed(lambda key: self._offsets.query(key.group, key.topic, key.queue_id))
 
     def _apply(self, entry: Entry, physical_offset: int, *, is_news: bool) -> None:
         """Apply an entry. `is_news`: the committed offsets do not include it."""
@@ -141,14 +151,16 @@ class Recovery:
             self._pending_resets.add(key)
         else:
             self._pending_resets.discard(key)
-            self._offsets.take_reset(key.group, key.topic, key.queue_id)
+            self._applied_resets.add(key)
         self._next_offsets[key] = entry.offset
         self._orders.clear(key)
 
     def _move(self, key: QueueKey, next_offset: int) -> None:
         self._positions.note_journaled(key)
         group, topic, queue_id = key.group, key.topic, key.queue_id
-        if key in self._pending_resets or self._offsets.has_reset(group, topic, queue_id):
+        if key in self._pending_resets:
+            return
+        if key not in self._applied_resets and self._offsets.has_reset(group, topic, queue_id):
             return
         if next_offset > self._next_offsets.get(key, self._offsets.query(group, topic, queue_id)):
             self._next_offsets[key] = next_offset

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.integers import INT32_MAX
 from rmq_remoting.message_properties import decode_properties, properties_to_string
 
-from ..delivery.inner_message import StoredMessage, read_message
+from ..delivery.inner_message import InnerMessage, StoredMessage, read_message
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
 from ..store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
 from ..topics.names import RETRY_PREFIX, dead_letter_topic
@@ -51,31 +51,45 @@ class Redelivery:
     def redeliver(self, key: CheckPointKey, group: SubscriptionGroupConfig, record: bytes) -> None:
         """Store the message of a record again. Raises StoreUnavailable, MessageRejected."""
         stored = read_message(record)
-        message = stored.message
-        if message.reconsume_times >= group.retry_max_times:
+        if stored.message.reconsume_times >= group.retry_max_times:
             self._make_dead(key, stored)
             self.dead_letters += 1
         else:
             self._make_retry(key, stored)
+            self._create_topic(key, stored.message.topic)
             self.redelivered += 1
+        self._writer.put(self._once_more(stored.message))
+
+    def retry_of(self, key: CheckPointKey, record: bytes) -> InnerMessage:
+        """Return the message of a record for the group's retry topic at another broker.
+
+        That broker makes it a dead letter if its retries are used up.
+        """
+        stored = read_message(record)
+        self._make_retry(key, stored)
+        return self._once_more(stored.message)
+
+    def _once_more(self, message: InnerMessage) -> InnerMessage:
         message.queue_id = 0
         message.reconsume_times = min(message.reconsume_times + 1, INT32_MAX)
         message.born_host = message.store_host = self._store_host
-        self._writer.put(message)
+        return message
 
     def _make_retry(self, key: CheckPointKey, stored: StoredMessage) -> None:
         message = stored.message
         topic = key.topic
         if not topic.startswith(RETRY_PREFIX):
             topic = pop_retry_topic(topic, key.group, version_2=self._settings.enable_retry_topic_v2)
-        if topic not in self._topics:
-            self._topics.create_for_group(topic, _QUEUES)
-            if self._offsets.query(key.group, topic, 0) == NO_OFFSET:
-                self._offsets.commit(key.group, topic, 0, 0)
         message.topic = topic
         fields = decode_properties(message.properties)
         if message.reconsume_times == 0 or "1ST_POP_TIME" not in fields:
             _add(stored, {"1ST_POP_TIME": str(key.pop_time)})
+
+    def _create_topic(self, key: CheckPointKey, topic: str) -> None:
+        if topic not in self._topics:
+            self._topics.create_for_group(topic, _QUEUES)
+            if self._offsets.query(key.group, topic, 0) == NO_OFFSET:
+                self._offsets.commit(key.group, topic, 0, 0)
 
     def _make_dead(self, key: CheckPointKey, stored: StoredMessage) -> None:
         message = stored.message

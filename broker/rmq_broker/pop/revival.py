@@ -9,6 +9,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.tasks import finished
+
 from ..store.api import GetStatus, MessageRejected, StoreUnavailable
 from .check_point import CheckPoint
 from .retry_topics import normal_topic
@@ -16,6 +18,7 @@ from .retry_topics import normal_topic
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
 
+    from ..delivery.elsewhere import Elsewhere
     from ..groups.table import SubscriptionGroupTable
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.pop")
 
-TICK_SECONDS: Final = 0.1
+PERIOD_SECONDS: Final = 0.1
 _RETRY_MS: Final = 1000
 # How many messages are redelivered in a row before other work of the loop gets its turn.
 _SLICE: Final = 16
@@ -42,7 +45,9 @@ class Revival:
         store: MessageStore,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
+        elsewhere: Elsewhere,
     ) -> None:
+        """`elsewhere` stores the messages if this broker is a replica."""
         self.messages_gone = 0
         self._in_flight = in_flight
         self._journal = journal
@@ -50,17 +55,12 @@ class Revival:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._elsewhere = elsewhere
         self._in_a_row = 0
         self._is_failing = False
 
-    async def run(self) -> None:
-        """Revive until cancelled."""
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            await self.revive_due()
-
     async def revive_due(self) -> None:
-        """Redeliver the messages that are due now."""
+        """Redeliver the messages that are due now; to be called every `PERIOD_SECONDS`."""
         while (point := self._in_flight.take_due()) is not None:
             await self._revive(point)
 
@@ -96,6 +96,9 @@ class Revival:
                     offset,
                     point.key,
                 )
+            elif self._elsewhere.is_used:
+                await finished(self._redeliver_elsewhere(point, offset, record))
+                continue
             else:
                 self._redeliver(point, group, offset, record)
             point.redelivered += (offset,)
@@ -125,12 +128,21 @@ class Revival:
                 error,
             )
 
+    async def _redeliver_elsewhere(self, point: CheckPoint, offset: int, record: bytes) -> None:
+        """Store a message with another master. Raises StoreUnavailable if none has stored it."""
+        (problem,) = await self._elsewhere.put_all([self._redelivery.retry_of(point.key, record)])
+        if problem:
+            raise StoreUnavailable(problem)
+        self._redelivery.redelivered += 1
+        point.redelivered += (offset,)
+
     def _journal_redelivered(self, point: CheckPoint) -> None:
         """Close redelivered messages in the journal, so that a restart does not redeliver them again."""
         if not point.redelivered:
             return
         try:
-            self._journal.ack(point, point.redelivered)
+            if not self._elsewhere.is_used:
+                self._journal.ack(point, point.redelivered)
         except StoreUnavailable as error:
             self._failed(error)
             return

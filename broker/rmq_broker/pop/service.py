@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.config_file import ConfigFile
-from rmq_remoting.daemon.tasks import OnDeath
 
 from ..clock import Clocks
 from ..delivery.waiting_requests import TICK_SECONDS
@@ -29,7 +28,7 @@ from .positions import Positions
 from .recovery import Recovered, Recovery
 from .redelivery import Redelivery
 from .request_modes import RequestModes
-from .revival import Revival
+from .revival import PERIOD_SECONDS, Revival
 from .state import PopState
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..delivery.arrivals import Arrivals
+    from ..delivery.elsewhere import Elsewhere
     from ..delivery.message_writer import MessageWriter
     from ..delivery.timer_entry import TimerEntry
     from ..groups.table import SubscriptionGroupTable
@@ -48,12 +48,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.pop")
 
+# The period in which an acting replica, whose journal is in memory alone, commits offsets.
+_VOLATILE_COMMIT_SECONDS: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class PopDependencies:
     """The parts of other domains that POP reads and writes.
 
     `tell_timer` is called with each entry of the journal, which stands in the queue of timed messages.
+    `elsewhere` stores redelivered messages if this broker is a replica.
     """
 
     topics: TopicTable
@@ -64,6 +68,7 @@ class PopDependencies:
     writer: MessageWriter
     arrivals: Arrivals
     tell_timer: Callable[[TimerEntry], None]
+    elsewhere: Elsewhere
 
 
 class PopService:
@@ -95,7 +100,9 @@ class PopService:
         )
         state = PopState(self.journal, self.in_flight, self.positions, self.orders)
         self.redelivery = Redelivery(settings, topics, offsets, dependencies.writer, store_host)
-        self.revival = Revival(self.in_flight, self.journal, self.redelivery, store, topics, groups)
+        self.revival = Revival(
+            self.in_flight, self.journal, self.redelivery, store, topics, groups, dependencies.elsewhere
+        )
         self.popping = Popping(settings, state, topics, store, offsets, dependencies.statistics, now_ms)
         self.acknowledging = Acknowledging(
             state, offsets, store, dependencies.statistics, self._unblocked, now_ms
@@ -124,7 +131,6 @@ class PopService:
         """Recover the messages in flight. Raises ConfigFileError, OSError."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.orders_file.load)
-        await loop.run_in_executor(None, self.modes_file.load)
         self._written_revision = self.orders.revision
         recovery = Recovery(
             JournalReader(self._store, self._revive_topic, self._settings.broker_name),
@@ -137,9 +143,22 @@ class PopService:
         recovered = await loop.run_in_executor(
             None, recovery.run, self._revive_topic, self._settings.revive_queue_nums, timer_check
         )
+        recovery.apply()
         self._take_over(recovered)
 
+    def forget(self) -> None:
+        """Forget the messages in flight, after `stop` and `finish`; `load` may follow."""
+        self.in_flight.clear()
+        self.positions.clear()
+        self.orders.clear_all()
+        self._outstanding_from = self._included_end = None
+        self._next_commit_at = 0
+        self._handed_over = {}
+
     def _take_over(self, recovered: Recovered) -> None:
+        if self._store.is_replica:
+            self._follow(recovered)
+            return
         for point in recovered.points:
             self.in_flight.add(point)
         for key in recovered.pending_resets:
@@ -165,35 +184,57 @@ class PopService:
                 recovered.entries_read,
             )
 
+    def _follow(self, recovered: Recovered) -> None:
+        """Take over the messages in flight on a replica, which does not write the journal."""
+        for point in [*recovered.points, *recovered.from_revive_topic]:
+            self.in_flight.add(point)
+        log.info("pops of the master taken over in_flight=%d", len(self.in_flight))
+
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Start the background tasks."""
+        """Start answering held requests whose time has ended; every broker does."""
+        supervisor.every("held pops", TICK_SECONDS, self.expire_held)
+
+    def start_reviving(self, supervisor: TaskSupervisor) -> None:
+        """Redeliver unacknowledged messages and commit progress, after `load`.
+
+        A replica serves pops from here on, with messages in flight in memory alone.
+        """
+        supervisor.every("pop revival", PERIOD_SECONDS, self.revival.revive_due)
         supervisor.every("pops", TICK_SECONDS, self.tick)
-        supervisor.start("pop revival", self.revival.run, on_death=OnDeath.RESTART)
+        if self._store.is_replica:
+            self.journal.is_volatile = True
+            supervisor.every("pop progress", _VOLATILE_COMMIT_SECONDS, self.commit_closed)
+            return
         supervisor.every("pop order", self._flush_orders_seconds, self.flush_orders)
 
-    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop redelivering and committing; `stop` follows.
+    async def stop_reviving(self, supervisor: TaskSupervisor) -> None:
+        """Stop redelivering and committing after the message under way; `stop` follows.
 
         A tick while the store closes would commit offsets that `finish` does not see as changed, so that
         they would not be written.
         """
         await supervisor.cancel("pop revival")
         await supervisor.cancel("pops")
+        await supervisor.cancel("pop order")
+        await supervisor.cancel("pop progress")
 
     async def stop(self) -> None:
-        """Commit the offsets that are flushed, and write the files; `finish` follows. Raises OSError."""
+        """Commit the offsets that are flushed, and write the order; `finish` follows. Raises OSError."""
+        if self.journal.is_volatile:
+            self.commit_closed()
+            self.journal.is_volatile = False
+            return
         self.commit_flushed(self._store.flushed_offset)
         self._stopped_at = self.journal.end
-        self.flush_orders()
-        await asyncio.gather(self.orders_file.close(), self.modes_file.close())
+        await self.save_orders()
 
     def finish(self, *, all_is_flushed: bool) -> bool:
-        """Commit the remaining offsets after the store was closed, if the whole log is flushed.
+        """Commit the remaining offsets once the whole log is flushed, as after the store was closed.
 
         Otherwise check points may be lost, and offsets committed behind them would lose their messages. Tells
         whether there are new offsets to write.
         """
-        if not all_is_flushed:
+        if not all_is_flushed or self._store.is_replica:
             return False
         before = self._offsets.revision
         self._commit_handed_over(sys.maxsize)
@@ -203,6 +244,10 @@ class PopService:
         self.positions.include(self._stopped_at)
         return self._offsets.revision != before
 
+    async def close(self) -> None:
+        """Write the files a last time. Raises OSError."""
+        await asyncio.gather(self.orders_file.close(), self.modes_file.close())
+
     async def save_modes(self) -> None:
         """Write the request modes. Raises OSError."""
         self.modes_file.changed()
@@ -210,13 +255,27 @@ class PopService:
 
     # --- periodic work ---
 
-    def tick(self) -> None:
-        """Answer expired requests, wake unblocked queues, commit offsets; called every tenth of a second."""
+    def expire_held(self) -> None:
+        """Answer the held requests whose time has ended; called every tenth of a second."""
         self.held_pops.expire()
         self.held_notifications.expire()
+
+    def tick(self) -> None:
+        """Wake unblocked queues, and commit offsets; called every tenth of a second."""
         if not self._is_waking:
             self._wake_unblocked()
-        self.commit_flushed(self._store.flushed_offset)
+        if not self.journal.is_volatile:
+            self.commit_flushed(self._store.flushed_offset)
+
+    def commit_closed(self) -> None:
+        """Commit on an acting replica: each queue up to its first message in flight."""
+        first_open: dict[QueueKey, int] = {}
+        for point in self.in_flight:
+            key, offsets = point.queue_key, point.open_offsets()
+            # The messages of its master's pops lie before the committed offset.
+            if offsets and offsets[-1] >= self._offsets.query(key.group, key.topic, key.queue_id):
+                first_open[key] = min(offsets[0], first_open.get(key, offsets[0]))
+        self.positions.commit_before(first_open)
 
     def _wake_unblocked(self) -> None:
         """Wake the queues that ordered pops may read again, some in each iteration of the loop."""

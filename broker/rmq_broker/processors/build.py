@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.daemon.configuration import Configuration
 
+    from ..acting.smallest_broker import SmallestBroker
     from ..clock import ClockMs, Clocks
     from ..monitoring.runtime_info import RuntimeInfo
     from ..network.address import BrokerAddress
@@ -101,6 +102,7 @@ def build_processors(
     address: BrokerAddress,
     registrar: Registrar,
     replication: ReplicationService,
+    smallest: SmallestBroker,
     runtime_info: RuntimeInfo,
     clocks: Clocks,
 ) -> Processors:
@@ -122,7 +124,7 @@ def build_processors(
         pops=build_pop_processors(settings, services, routes, now_ms),
         clients=_client_processors(settings, services, brokers, clocks.steady_ms),
         admin=build_admin_processors(
-            configuration, services, address, registrar, replication, runtime_info, now_ms
+            configuration, services, address, registrar, replication, smallest, runtime_info, now_ms
         ),
         other_brokers=brokers,
     )

@@ -156,6 +156,7 @@ def _table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.GET_BROKER_RUNTIME_INFO,), by.admin.broker.get_runtime_info, tiers.admin_reads),
         ((Code.VIEW_BROKER_STATS_DATA,), by.admin.stats_data.view, tiers.admin_reads),
         # replication
+        ((Code.NOTIFY_MIN_BROKER_ID_CHANGE,), by.admin.replication.smallest_id_changed, tiers.admin),
         ((Code.EXCHANGE_BROKER_HA_INFO,), by.admin.replication.exchange, tiers.admin),
         ((Code.GET_BROKER_HA_STATUS,), by.admin.replication.status, tiers.admin),
         ((Code.RESET_MASTER_FLUSH_OFFSET,), by.admin.replication.reset_master_flush_offset, tiers.admin),

@@ -58,6 +58,12 @@ class TransactionProcessor:
         Most producers send one-way requests.
         """
         header = EndTransactionRequestHeader.decode(request.ext_fields)
+        if self._store.is_replica:
+            raise CommandError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "this broker is a replica (brokerRole=SLAVE) and cannot store the outcome of a transaction: "
+                "the broker that takes over the half message will ask the producer, or the master will",
+            )
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_NOT:
             # The producer does not know yet: it will be checked (again). Apache's broker does not answer.
             return request.response(ResponseCode.SUCCESS)

@@ -18,6 +18,7 @@ from rmq_remoting.daemon.tls_settings import TlsSettings
 
 from ..store.api import PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 from .access import BrokerAccessSettings
+from .acting import ActingSettings
 from .filters import FilterSettings
 from .pop import PopSettings
 from .registration import IdentitySettings, RegistrationSettings
@@ -50,6 +51,7 @@ class BrokerSettings(
     StoreSettings,
     ReplicationSettings,
     HaSettings,
+    ActingSettings,
     FilterSettings,
     TierSettings,
     ServerSettings,

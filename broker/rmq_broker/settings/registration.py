@@ -111,7 +111,9 @@ class RegistrationSettings(SettingsGroup):
     enable_slave_acting_master: JavaBoolean = setting(
         False,
         "enableSlaveActingMaster",
-        "Send heartbeats besides registrations, so that name servers detect a dead broker sooner.",
+        "Let the replica with the smallest broker id act as the master while its master is away. All brokers "
+        "of a group need the setting, and its name servers supportActingMaster. Brokers send heartbeats "
+        "besides registrations then, so that name servers detect a dead broker sooner.",
     )
     broker_heartbeat_interval_ms: Milliseconds = setting(
         1000, "brokerHeartbeatInterval", "Period of these heartbeats."

@@ -33,6 +33,10 @@ class AnnouncedTimers:
         if is_next and len(entries) < _MAX_ANNOUNCED:
             entries.append(entry)
 
+    def clear(self) -> None:
+        """Forget all announced messages: they are read from the store."""
+        self._entries.clear()
+
     def first_offset(self) -> int | None:
         """Return the queue offset of the first entry that is not entered yet; None without one."""
         entries, offset = self._entries, self._pending.queue_offset

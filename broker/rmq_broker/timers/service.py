@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clock import ClockMs
+    from ..delivery.elsewhere import Elsewhere
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
@@ -53,10 +54,12 @@ class TimerService:
         writer: MessageWriter,
         held_from_ms: Callable[[], int | None],
         now_ms: ClockMs,
+        elsewhere: Elsewhere,
     ) -> None:
         """`held_from_ms` returns since when, in timer time, POP has unacknowledged check points; None: none.
 
-        Apache's broker would have to read the timer log again from that time on.
+        Apache's broker would have to read the timer log again from that time on. `elsewhere` stores due
+        messages if this broker is a replica.
         """
         self._settings = settings
         self._store = store
@@ -65,12 +68,14 @@ class TimerService:
         self.counts = intake.counts
         self.pending = intake.pending
         self.entering = intake.entering
-        self.timed = TimedMessages(settings, store, intake, writer, now_ms)
+        self.timed = TimedMessages(settings, store, intake, writer, now_ms, elsewhere)
         self.counts_file = ConfigFile(settings.config_dir / "timermetrics", self.counts)
         # By upper bound in seconds: messages that are due before it and not before the next lower bound.
         self.distribution: dict[int, int] = dict.fromkeys(BOUNDS_SECONDS, 0)
         self._snapshot: Snapshot | None = None
         self._writing: asyncio.Future[None] | None = None
+        self.is_delivering = False
+        self._one_writer = asyncio.Lock()
         self._is_failing = False
         topics.on_change(self._topics_changed)
 
@@ -119,28 +124,44 @@ class TimerService:
                 offset = max(offset, stored.queue_offset + 1)
         return min(max(offset, begin), end)
 
-    def start_tasks(self, supervisor: TaskSupervisor, *, delivers: bool) -> None:
-        """Start the background tasks; `delivers`: due messages are delivered, as by every master."""
-        if delivers:
-            supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Start the care for the files, which a replica has, too."""
         supervisor.every("write timers", self.flush_seconds, self.flush)
         supervisor.every("clean timer log", _CLEAN_SECONDS, self.remove_old_files)
         supervisor.every("count timed messages", _COUNT_SECONDS, self.count_by_time)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop delivering and writing; `close` follows when the store has been closed."""
-        await supervisor.cancel("timed messages")
+        """Stop writing; `close` follows when the store has been closed."""
         await supervisor.cancel("write timers")
+
+    def start_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Enter messages of the queue, and deliver due ones, from the current state on."""
+        if not self.pending.count:
+            self.counts.set_waiting({})  # they are counted as they are entered
+        self.is_delivering = True
+        supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
+
+    async def stop_delivering(self, supervisor: TaskSupervisor) -> None:
+        """Stop delivering after the message under way."""
+        await supervisor.cancel("timed messages")
+        self.is_delivering = False
+
+    async def save(self) -> None:
+        """Finish an interrupted slot and write the files; the log has to be flushed. Raises OSError."""
+        async with self._one_writer:
+            if self._writing is not None:
+                await asyncio.wait([self._writing])  # a write whose task was cancelled
+            await self._write(self._snapshot)
+            await self.timed.finish_interrupted_slot()
+            await self._write(self._take_snapshot())
 
     async def close(self, *, all_is_flushed: bool) -> None:
         """Write everything to disk, provided that the whole commit log is flushed. Raises OSError."""
         try:
-            if self._writing is not None:
-                await asyncio.wait([self._writing])  # a write whose task was cancelled
             if all_is_flushed:
-                await self._write(self._snapshot)
-                await self.timed.finish_interrupted_slot()
-                await self._write(self._take_snapshot())
+                await self.save()
+            elif self._writing is not None:
+                await asyncio.wait([self._writing])
         finally:
             self.pending.timer_log.close()
             await self.counts_file.close()
@@ -150,11 +171,15 @@ class TimerService:
     async def follow(self, delivered: DeliveredTimers) -> None:
         """Take over on a replica what its master has delivered. Raises OSError.
 
-        The log has to be flushed as far as the master's log went at that time.
+        The log has to be flushed as far as the master's log went at that time. A replica that acts as the
+        master keeps its own state.
         """
+        if self.is_delivering:
+            return
         if self._writing is not None:
             await asyncio.wait([self._writing])
         self._snapshot = None  # of a time when this broker was the master
+        self.entering.announced.clear()
         self._writing = asyncio.get_running_loop().run_in_executor(None, self.pending.follow, delivered)
         await asyncio.shield(self._writing)
 
@@ -179,7 +204,8 @@ class TimerService:
         if snapshot is None or snapshot.commit_log_end > self._store.flushed_offset:
             return
         try:
-            await self._write(snapshot)
+            async with self._one_writer:
+                await self._write(snapshot)
         except OSError as error:
             if not self._is_failing:
                 log.error("timer files not written, retrying cause=%s", error)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from rmq_remoting.message_properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
-    PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_DEQUEUE_MS,
     PROPERTY_TIMER_ENQUEUE_MS,
@@ -24,10 +22,10 @@ from rmq_remoting.message_properties import (
     PROPERTY_TIMER_ROLL_TIMES,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     decode_properties,
-    find_property,
 )
-from rmq_remoting.tasks import shielded
+from rmq_remoting.tasks import finished, shielded
 
+from ..delivery.elsewhere import ELSEWHERE_RETRY_MS, Elsewhere
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.original_queue import restore_original_queue
 from ..delivery.stall_log import StallLog
@@ -36,12 +34,11 @@ from ..delivery.timer_entry import TimerEntry
 from ..store.api import (
     CRC_PROPERTY_BYTES,
     MAX_PROPERTIES_BYTES,
-    ColdLog,
     MessageRejected,
     StoreUnavailable,
-    parse_record,
 )
 from ..topics.names import TIMER_TOPIC, is_revive_topic
+from .slot_reading import SlotReading
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -56,7 +53,6 @@ log = logging.getLogger("rmq.broker.timers")
 
 # The messages that are delivered before the event loop runs other work.
 _SLICE: Final = 64
-_SLICE_BYTES: Final = 1 << 20
 # The pause between two deliveries, each of which enters new messages first.
 _LONGEST_SECONDS: Final = 0.1
 _SHORTEST_SECONDS: Final = 0.005
@@ -78,6 +74,15 @@ class _SlotDelivery:
     recalled: dict[str, str]
     missed: set[str]
     is_refused: bool = False  # whether the store did not accept the last message
+    # Places in the slot of messages that another master has stored, behind one that it has not.
+    stored_ahead: set[int] = field(default_factory=set)
+
+
+class _Due(NamedTuple):
+    """A message for its original queue, and when it was due."""
+
+    message: InnerMessage
+    due_ms: int
 
 
 class TimedMessages:
@@ -90,7 +95,9 @@ class TimedMessages:
         intake: TimerIntake,
         writer: MessageWriter,
         now_ms: ClockMs,
+        elsewhere: Elsewhere,
     ) -> None:
+        """`elsewhere` stores the messages if this broker is a replica."""
         self._settings = settings
         self._store = store
         self._pending = intake.pending
@@ -98,6 +105,8 @@ class TimedMessages:
         self._counts = intake.counts
         self._writer = writer
         self._now_ms = now_ms
+        self._elsewhere = elsewhere
+        self._reading_slots = SlotReading(intake.pending.timer_log)
         self._current: _SlotDelivery | None = None
         self._reading: asyncio.Future[Any] | None = None
         self._stall_log = StallLog(log, "timed messages")
@@ -135,7 +144,7 @@ class TimedMessages:
         """
         if self._reading is not None:
             await asyncio.wait([self._reading])
-        delivery = self._current
+        delivery, self._current = self._current, None
         if delivery is None or not delivery.slot.done or delivery.is_refused:
             return
         if delivery.slot.done == len(delivery.slot.messages):
@@ -154,7 +163,6 @@ class TimedMessages:
         for key in delivery.recalled.keys() - delivery.missed:
             # A recall that has matched waits once more, and has no message to recall then.
             self._counts.left(delivery.recalled[key])
-        self._current = None
 
     async def _in_thread(self, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Read in a thread, which continues if the caller is cancelled. Raises OSError."""
@@ -187,7 +195,8 @@ class TimedMessages:
             recalled: dict[str, str] = {}
             for begin in range(0, len(due.deletes), _SLICE):
                 positions = due.deletes[begin : begin + _SLICE]
-                recalled.update(await self._in_thread(self._read_recalls, positions, self._log()))
+                read = self._reading_slots.recalls
+                recalled.update(await self._in_thread(read, positions, self._store.cold_log()))
             self._current = _SlotDelivery(due, recalled, set(recalled))
         return self._current
 
@@ -203,7 +212,11 @@ class TimedMessages:
         """Deliver a slice of a slot; return False if the store is unavailable. Raises OSError."""
         slot = delivery.slot
         positions = slot.messages[slot.done : slot.done + _SLICE]
-        for unit, record in await self._in_thread(self._read, positions, self._log()):
+        found = await self._in_thread(self._reading_slots.messages, positions, self._store.cold_log())
+        if self._elsewhere.is_used:
+            # A message on its way is waited for, even if this task is cancelled.
+            return await finished(self._deliver_elsewhere(delivery, found))
+        for unit, record in found:
             try:
                 delivery.is_refused = not self._deliver(delivery, unit, record)
                 if delivery.is_refused:
@@ -217,43 +230,34 @@ class TimedMessages:
             await self._store.durable()
         return True
 
-    # --- reading in a thread ---
-
-    def _log(self) -> ColdLog:
-        return self._store.cold_log()
-
-    def _read(self, positions: array[int], commit_log: ColdLog) -> list[tuple[Unit | None, bytes | None]]:
-        """Read the entries at these positions and the records of their messages: at least one, up to a limit.
-
-        An entry is None if it is missing, a record if it is missing or damaged. Raises OSError; blocks.
-        """
-        units: list[Unit | None] = []
-        total = 0
-        for position in positions:
-            unit = self._pending.timer_log.unit(position)
-            total += 0 if unit is None else unit.size
-            if units and total > _SLICE_BYTES:
-                break
-            units.append(unit)
-        there = sorted((unit.physical_offset, unit.size) for unit in units if unit is not None)
-        if there:
-            commit_log.expect(there)
-        return [(unit, None if unit is None else _record(unit, commit_log)) for unit in units]
-
-    def _read_recalls(self, positions: array[int], commit_log: ColdLog) -> dict[str, str]:
-        """Read recalls; return their topics by key (topic and unique key). Raises OSError; blocks."""
-        recalls = {}
-        for position in positions:
-            unit = self._pending.timer_log.unit(position)
-            record = None if unit is None else _record(unit, commit_log)
-            if record is None:
-                continue
-            properties = read_message(record).message.properties
-            key = find_property(properties, PROPERTY_TIMER_DEL_UNIQKEY.encode())
-            if key:
-                topic = find_property(properties, PROPERTY_REAL_TOPIC.encode()) or b""
-                recalls[key.decode("utf-8", "replace")] = topic.decode("utf-8", "replace")
-        return recalls
+    async def _deliver_elsewhere(
+        self, delivery: _SlotDelivery, found: Sequence[tuple[Unit | None, bytes | None]]
+    ) -> bool:
+        """Store messages with another master; return False if one of them is not stored."""
+        slot, ahead = delivery.slot, delivery.stored_ahead
+        begin = slot.done
+        due: dict[int, _Due] = {}
+        for place, (unit, record) in enumerate(found, begin):
+            if place not in ahead:
+                message = self._due_message(delivery, unit, record)
+                if message is not None:
+                    due[place] = message
+        problems = await self._elsewhere.put_all([each.message for each in due.values()])
+        failed = {place: problem for place, problem in zip(due, problems, strict=True) if problem}
+        for place, each in due.items():
+            if place not in failed:
+                self._delivered(each)
+        end = begin + len(found)
+        stop = min(failed, default=end)
+        ahead.update(place for place in range(stop, end) if place not in failed)
+        ahead.difference_update(range(stop))
+        slot.done = stop
+        if failed:
+            self._stall_log.stalled(failed[stop])
+            self._retry_at_ms = self._now_ms() + ELSEWHERE_RETRY_MS
+            return False
+        self._stall_log.delivered()
+        return True
 
     # --- delivering a message ---
 
@@ -262,33 +266,64 @@ class TimedMessages:
 
         Raises MessageRejected.
         """
+        if unit is not None and record is not None and unit.rolls:
+            message = read_message(record).message
+            fields = decode_properties(message.properties)
+            if message.topic == TIMER_TOPIC and not is_revive_topic(fields.get(PROPERTY_REAL_TOPIC, "")):
+                return self._roll(unit, message, fields)
+        due = self._due_message(delivery, unit, record)
+        if due is None:
+            return True
+        if not self._put(lambda: self._writer.put_due(due.message)):
+            return False
+        self._delivered(due)
+        return True
+
+    def _due_message(self, delivery: _SlotDelivery, unit: Unit | None, record: bytes | None) -> _Due | None:
+        """Return a message for its original queue; None if it is not to be stored there."""
         if unit is None or record is None:
-            return self._skip(unit, "its record is missing or damaged")
+            self._skip(unit, "its record is missing or damaged")
+            return None
         message = read_message(record).message
         fields = decode_properties(message.properties)
         topic = fields.get(PROPERTY_REAL_TOPIC, "")
         if message.topic != TIMER_TOPIC:
-            return self._skip(unit, f"its record is of topic {message.topic}")
+            self._skip(unit, f"its record is of topic {message.topic}")
+            return None
         if is_revive_topic(topic):
-            return True  # entered by Apache's broker; here POP redelivers at its time
+            return None  # entered by Apache's broker; here POP redelivers at its time
         if unit.rolls:
-            return self._roll(unit, message, fields)
+            self._wait_on(delivery, unit, fields)
+            return None
         key = f"{topic}+{fields.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, '')}"
         if key in delivery.recalled:
             delivery.missed.discard(key)
             self._counts.recalled += 1
-            return True
+            return None
         problem = restore_original_queue(message)
         if problem:
-            return self._skip(unit, problem)
+            self._skip(unit, problem)
+            return None
         del fields[PROPERTY_REAL_TOPIC], fields[PROPERTY_REAL_QUEUE_ID]
         self._set_properties(message, fields, self._stamps(unit))
-        if not self._put(lambda: self._writer.put_due(message)):
-            return False
+        return _Due(message, self._due_ms(fields, unit))
+
+    def _delivered(self, due: _Due) -> None:
+        topic = due.message.topic
         self._counts.left(topic)
         self._counts.delivered[topic] += 1
-        self._counts.lateness_ms.observe(self._now_ms() - self._due_ms(fields, unit))
-        return True
+        self._counts.lateness_ms.observe(self._now_ms() - due.due_ms)
+
+    def _wait_on(self, delivery: _SlotDelivery, unit: Unit, fields: dict[str, str]) -> None:
+        """Enter a message again that is still due beyond the window, without storing it again.
+
+        On a replica: its log accepts no message.
+        """
+        out_ms = _number(fields.get(PROPERTY_TIMER_OUT_MS)) + unit.later_ms
+        topic = fields.get(PROPERTY_REAL_TOPIC, "")
+        entry = TimerEntry(0, unit.physical_offset, unit.size, out_ms, topic, unit.deletes)
+        self._pending.enter(entry, delivery.slot.time_ms + self._pending.wheel.precision_ms)
+        self._counts.rolled += 1
 
     def _roll(self, unit: Unit, message: InnerMessage, fields: dict[str, str]) -> bool:
         """Enter a message again that is still due beyond the window. Raises MessageRejected."""
@@ -335,27 +370,19 @@ class TimedMessages:
             return _number(fields[name])
         return unit.slot_ms + self._pending.wheel.precision_ms
 
-    def _skip(self, unit: Unit | None, cause: str) -> bool:
+    def _skip(self, unit: Unit | None, cause: str) -> None:
         if unit is None:
             self._counts.lost += 1
         else:
             self._counts.lost_while_waiting(unit.topic_hash)
         offset = -1 if unit is None else unit.physical_offset
         log.error("timed message skipped, it is not delivered physical_offset=%d cause=%s", offset, cause)
-        return True
 
 
 def _retrieve_error(reading: asyncio.Future[Any]) -> None:
     """Retrieve an error that no caller may be waiting for any more, so that asyncio does not log it."""
     if not reading.cancelled():
         reading.exception()
-
-
-def _record(unit: Unit, commit_log: ColdLog) -> bytes | None:
-    data = commit_log.read(unit.physical_offset, unit.size)
-    if data is None or parse_record(data, 0, unit.physical_offset) is None:
-        return None
-    return data
 
 
 def _number(text: str | None) -> int:

@@ -15,14 +15,17 @@ from rmq_remoting.message_properties import (
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     decode_properties,
 )
+from rmq_remoting.tasks import finished
 
 from ..delivery.inner_message import InnerMessage, read_message
+from ..delivery.stall_log import StallLog
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC
 from .half_messages import HalfMessage, Outcome
 
 if TYPE_CHECKING:
     from ..clock import Clocks
+    from ..delivery.elsewhere import Elsewhere
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
@@ -53,7 +56,9 @@ class Checks:
         ops: OpMessages,
         check_requests: CheckRequests,
         clocks: Clocks,
+        elsewhere: Elsewhere,
     ) -> None:
+        """`elsewhere` takes the transactions over if this broker is a replica."""
         self.given_up = 0
         self.lost = 0  # transactions whose half message could not be read
         self._settings = settings
@@ -64,6 +69,9 @@ class Checks:
         self._ops = ops
         self._check_requests = check_requests
         self._clocks = clocks
+        self._elsewhere = elsewhere
+        self._stall_log = StallLog(log, "half messages")
+        self.moved = 0  # transactions that another master has taken over
 
     def period_seconds(self) -> float:
         """Return the pause between two calls of `run`, by the current setting."""
@@ -82,6 +90,9 @@ class Checks:
             )
 
     async def _round(self) -> None:
+        if self._elsewhere.is_used:
+            await self._move_due()
+            return
         done = 0
         for number, half in enumerate(self._halves.in_order(), 1):
             if number % _VISITS == 0:
@@ -102,6 +113,34 @@ class Checks:
             done += 1
             if done % _SLICE == 0:
                 await self._yield()
+
+    async def _move_due(self) -> None:
+        """Store overdue half messages with another master, which checks them from then on.
+
+        In the order of their queue: the progress does not pass one that is not stored.
+        """
+        for half in self._halves.in_order():
+            if not self._halves.is_current(half) or not self._is_due(half):
+                continue
+            try:
+                message = await self._read(half)
+            except OSError as error:
+                self._stall_log.stalled(f"reading a half message at {half.physical_offset} failed: {error}")
+                return
+            if message is None:
+                self._lose(half, "its half message is no longer in the commit log")
+            elif not await finished(self._move(half, message)):
+                return
+
+    async def _move(self, half: HalfMessage, message: InnerMessage) -> bool:
+        (problem,) = await self._elsewhere.put_all([message])
+        if problem:
+            self._stall_log.stalled(problem)
+            return False
+        self._stall_log.delivered()
+        self._halves.end(half.first_offset, Outcome.MOVED)
+        self.moved += 1
+        return True
 
     async def _yield(self) -> None:
         """Let other work run; with SYNC_FLUSH also wait for the flush of the appended messages."""

@@ -41,6 +41,7 @@ class Outcome(Enum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     GIVEN_UP = "given up"
+    MOVED = "moved to another broker"
 
 
 @dataclass(slots=True, init=False)
@@ -177,6 +178,12 @@ class HalfMessages:
     def outcome_of(self, first_offset: int) -> Outcome | None:
         """Return the outcome of a transaction; None if it is not known any more."""
         return self._ended.get(first_offset)
+
+    def clear(self) -> None:
+        """Forget the transactions in progress; the known outcomes stay."""
+        self._halves.clear()
+        self._in_memory.clear()
+        self.counts.clear()
 
     def in_order(self) -> list[HalfMessage]:
         """Return the transactions in progress, in the order of their last records."""

@@ -90,7 +90,7 @@ class HalfCountsKeeper:
         if self._counts.refresh():
             self._file.changed()
 
-    async def close(self) -> None:
-        """Write the file a last time. Raises OSError."""
+    async def save(self) -> None:
+        """Write the file now. Raises OSError."""
         self.write()
-        await self._file.close()
+        await self._file.save()

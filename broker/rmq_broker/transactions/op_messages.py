@@ -50,6 +50,12 @@ class OpMessages:
         # The op messages that may still be needed: their offsets, and the highest offset that each one names.
         self._written: deque[tuple[int, int]] = deque()
 
+    def clear(self) -> None:
+        """Forget the collected offsets and the written messages."""
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        self._written.clear()
+
     def period_seconds(self) -> float:
         """Return the pause between two calls of `write`, by the current setting."""
         return self._settings.transaction_op_batch_interval_ms / 1000

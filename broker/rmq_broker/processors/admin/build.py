@@ -33,6 +33,7 @@ from .topics import TopicAdminProcessor
 if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Configuration
 
+    from ...acting.smallest_broker import SmallestBroker
     from ...clock import ClockMs
     from ...monitoring.runtime_info import RuntimeInfo
     from ...network.address import BrokerAddress
@@ -86,6 +87,7 @@ def build_admin_processors(
     address: BrokerAddress,
     registrar: Registrar,
     replication: ReplicationService,
+    smallest: SmallestBroker,
     runtime_info: RuntimeInfo,
     now_ms: ClockMs,
 ) -> AdminProcessors:
@@ -107,6 +109,7 @@ def build_admin_processors(
         broker=BrokerAdminProcessor(configuration, settings_version, runtime_info),
         replication=ReplicationAdminProcessor(
             replication,
+            smallest,
             services.storage.store,
             str(address),
             registrar.announcements.identity.ha_address,

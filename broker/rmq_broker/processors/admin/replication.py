@@ -1,4 +1,4 @@
-"""Replication: codes 906 (exchange addresses), 907 (status) and 908 (a replica's knowledge of its master).
+"""The broker's group: codes 905 (smallest broker id), 906 (addresses), 907 (status), 908 (master's flushing).
 
 Source: Apache RocketMQ 5.3.3, AdminBrokerProcessor, DefaultHAService.getRuntimeInfo.
 """
@@ -8,19 +8,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmq_remoting.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import ResponseCode
+from rmq_remoting.daemon.deferred_answers import answer_after
+from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.ha import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
     ResetMasterFlushOffsetHeader,
 )
+from rmq_remoting.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
 
 from ...registration.master_address import MasterAddress
 
 if TYPE_CHECKING:
+    from rmq_remoting.answers import Result
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
+    from ...acting.smallest_broker import SmallestBroker
     from ...replication.service import ReplicationService
     from ...store.api import MessageStore
 
@@ -29,22 +35,55 @@ class ReplicationAdminProcessor:
     """Tells tools and the other brokers of the group about replication."""
 
     def __init__(
-        self, replication: ReplicationService, store: MessageStore, address: str, ha_address: str
+        self,
+        replication: ReplicationService,
+        smallest: SmallestBroker,
+        store: MessageStore,
+        address: str,
+        ha_address: str,
     ) -> None:
         """`address` is where clients connect to, `ha_address` where replicas do; both host:port."""
         self._replication = replication
+        self._smallest = smallest
         self._store = store
         self._address = address
         self._ha_address = ha_address
 
-    def exchange(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """906: a master that starts announces itself to a replica, or a replica asks its master."""
+    def smallest_id_changed(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """905: a name server tells the smallest living id of the group. Raises CommandError, HeaderError.
+
+        Only replicas with `enableSlaveActingMaster` heed it.
+        """
+        header = NotifyMinBrokerIdChangeRequestHeader.decode(request.ext_fields)
+        if header.min_broker_id is None or header.min_broker_id < 0:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"minBrokerId={header.min_broker_id} is no broker id: send a number from 0 on",
+            )
+        address = header.min_broker_addr or ""
+        is_new = self._smallest.told(header.min_broker_id, address)
+        if is_new and header.min_broker_id == MASTER_BROKER_ID and header.ha_broker_addr:
+            self._master_is(MasterAddress(header.ha_broker_addr, address))
+        return request.response(ResponseCode.SUCCESS)
+
+    def _master_is(self, master: MasterAddress) -> None:
+        if self._replication.follower is not None:
+            self._replication.lookup.told(master)
+
+    def exchange(self, connection: Connection, request: RemotingCommand) -> Result:
+        """906: a master that starts announces itself to a replica, or a replica asks its master.
+
+        A replica that acts as the master answers once it does so no longer.
+        """
         header = ExchangeHAInfoRequestHeader.decode(request.ext_fields)
         replication = self._replication
         if header.master_ha_address:
-            if replication.follower is not None:
-                replication.lookup.told(MasterAddress(header.master_ha_address, header.master_address or ""))
-            return request.response(ResponseCode.SUCCESS)
+            self._master_is(MasterAddress(header.master_ha_address, header.master_address or ""))
+            response = request.response(ResponseCode.SUCCESS)
+            self._smallest.master_starts()
+            if not self._smallest.acts:
+                return response
+            return answer_after(self._smallest.acts_no_more, response, "leave to the master")
         if replication.follower is not None:
             return request.response(ResponseCode.SUCCESS)
         fields = ExchangeHAInfoResponseHeader(

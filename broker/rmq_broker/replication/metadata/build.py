@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -70,7 +69,6 @@ class MetadataReplication:
         parts, store = dependencies, dependencies.store
         self._dependencies = dependencies
         versions = self._versions = FollowedVersions()
-        self._modes_file = parts.pops.modes_file
         self.file = ConfigFile(dependencies.config_dir / "replicaMetadata.json", versions)
         barrier = LogBarrier(lambda: min(store.flushed_offset, store.entries_end))
 
@@ -99,22 +97,14 @@ class MetadataReplication:
         )
 
     def load(self) -> None:
-        """Read the files that no other part reads on a replica. Raises ConfigFileError; blocks.
+        """Read the file. Raises ConfigFileError; blocks.
 
         To be called when topics and groups are loaded, before clients can connect.
         """
         self.file.load()
-        self._modes_file.load()
         self._versions.begin_with(_TOPICS, self._dependencies.topics.data_version)
         self._versions.begin_with(_GROUPS, self._dependencies.groups.data_version)
 
     async def close(self) -> None:
-        """Write these files, and those of deliveries; `sync.run` has ended. Raises OSError."""
-        parts = self._dependencies
-        await asyncio.gather(
-            self.file.close(),
-            self._modes_file.close(),
-            # Their offsets were applied when the log was flushed so far.
-            parts.delivery.close(all_is_flushed=False),
-            parts.timers.close(all_is_flushed=False),
-        )
+        """Write the file; `sync.run` has ended. Raises OSError."""
+        await self.file.close()

@@ -58,7 +58,7 @@ class Master:
 
     async def ask(self, code: RequestCode) -> bytes:
         """Return the body of the answer to a request without fields. Raises RequestError, MetadataError."""
-        body = (await self._request(RemotingCommand.request(code))).body
+        body = (await self.send(RemotingCommand.request(code))).body
         if not body:
             raise MetadataError(f"request {int(code)} was answered without a body")
         return body
@@ -74,9 +74,10 @@ class Master:
         header = UpdateConsumerOffsetRequestHeader(
             commit_offset=offset, consumer_group=group, queue_id=queue_id, topic=topic
         )
-        await self._request(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
+        await self.send(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
 
-    async def _request(self, request: RemotingCommand) -> RemotingCommand:
+    async def send(self, request: RemotingCommand) -> RemotingCommand:
+        """Return the answer to a request. Raises RequestError, MetadataError if it is refused."""
         try:
             response = await self._client.request(self.address, request, self._timeout_seconds)
         except RequestTimeout:

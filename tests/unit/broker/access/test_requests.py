@@ -23,6 +23,7 @@ _UPDATE, _CREATE = (Action.UPDATE,), (Action.CREATE,)
 # Codes that change the broker as a whole: they need Update on the cluster.
 _CHANGES_OF_THE_BROKER = {
     Code.UPDATE_BROKER_CONFIG,
+    Code.NOTIFY_MIN_BROKER_ID_CHANGE,
     Code.EXCHANGE_BROKER_HA_INFO,
     Code.RESET_MASTER_FLUSH_OFFSET,
     Code.CLEAN_EXPIRED_CONSUMEQUEUE,

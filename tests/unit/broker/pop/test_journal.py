@@ -112,6 +112,7 @@ async def test_complete_check_points_are_not_recovered(broker: PopBroker) -> Non
     journal = JournalReader(broker.store, topic, settings.broker_name)
     recovery = Recovery(journal, pops.positions, broker.offsets, pops.orders, broker.store)
     recovered = recovery.run(topic, 0, settings.config_dir / "timercheck")
+    recovery.apply()
     assert [point.key.queue_id for point in recovered.points] == [1]
     assert recovered.entries_read == 7
     assert len(recovery._points) == 1

@@ -53,6 +53,7 @@ class TransactionBroker(DeliveryBroker):
             self.writer,
             STORE_HOST,
             self.clock.clocks,
+            self.services.escape,
         )
 
     def send(self, body: bytes = b"body", *, queue_id: int = 2, **properties: str) -> Written:
