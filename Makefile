@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # `make run` installs what the broker needs, and the targets for developers install the rest.
 RUNNABLE := $(VENV)/.runnable
 INSTALLED := $(VENV)/.installed
-PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar auto -c constraints.txt
+PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 # `make bench-spark` has a separate environment, because Spark's Kafka source needs the PySpark of its version.
 SPARK_BENCH_VENV := benchmarks/spark/.venv
 SPARK_BENCH_INSTALLED := $(SPARK_BENCH_VENV)/.installed
@@ -34,7 +34,7 @@ wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.m
 dist: ## build wheel and sdist, check them, install and run the wheel; result: dist/release
 	rm -rf dist/release build/release
 	$(PYTHON) -m venv build/release
-	build/release/bin/python -m pip install --disable-pip-version-check --progress-bar auto build==1.6.1 twine==7.0.0
+	build/release/bin/python -m pip install --disable-pip-version-check build==1.6.1 twine==7.0.0
 	build/release/bin/python -m build --outdir dist/release .
 	build/release/bin/python -m twine check --strict dist/release/*
 	sh deploy/check_release.sh dist/release $(PYTHON)
