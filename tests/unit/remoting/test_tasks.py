@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rmq_remoting.tasks import cancel_all, shielded
+from rmq_remoting.tasks import cancel_all, finished, shielded
 from tests.support.waiting import loop_passes
 
 
@@ -68,3 +68,32 @@ async def test_a_shielded_future_continues_after_its_callers_cancellation_withou
     await loop_passes(3)
     assert taken == [error]
     assert not loop_errors
+
+
+async def test_work_is_finished_before_a_cancellation_takes_effect() -> None:
+    go_on, done = asyncio.Event(), list[str]()
+
+    async def work() -> str:
+        await go_on.wait()
+        done.append("work")
+        return "result"
+
+    waiting = asyncio.create_task(finished(work()))
+    await loop_passes()
+    for _ in range(2):
+        waiting.cancel()
+        await loop_passes()
+    assert not waiting.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert done == ["work"]
+    assert await finished(work()) == "result"
+
+
+async def test_an_error_of_finished_work_is_raised() -> None:
+    async def work() -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        await finished(work())
