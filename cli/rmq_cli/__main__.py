@@ -1,0 +1,7 @@
+"""`python -m rmq_cli`."""
+
+from __future__ import annotations
+
+from .main import main
+
+main()
