@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import typer
 
-from rmq_client import ClientError, ClientSettings, Credentials, TlsSettings
+from rmq_client import AlreadyExists, ClientError, ClientSettings, Credentials, TlsSettings
 from rmq_client.blocking import Admin
 
 from .exits import CommandFailed, Exit, exit_code
@@ -173,7 +173,7 @@ def running(options: Options, *, local: bool = False) -> Iterator[Session]:
         sys.stdout.flush()
     except (ClientError, CommandFailed) as error:
         code = error.code if isinstance(error, CommandFailed) else exit_code(error)
-        typer.echo(f"rmq: {error}", err=True)
+        typer.echo(f"rmq: {_told(error)}", err=True)
         raise typer.Exit(code) from None
     except BrokenPipeError:
         # The reader of the output has seen enough. Python would complain again at the exit.
@@ -184,6 +184,13 @@ def running(options: Options, *, local: bool = False) -> Iterator[Session]:
     finally:
         if session is not None:
             session.close()
+
+
+def _told(error: ClientError | CommandFailed) -> str:
+    """Return the text of an error. The SDK's advice for an existing object is about Python."""
+    if isinstance(error, AlreadyExists):
+        return f"{str(error).partition(':')[0]}: it was left as it is; `update` changes it"
+    return str(error)
 
 
 def _format(value: object) -> Format:

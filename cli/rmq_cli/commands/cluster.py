@@ -54,19 +54,7 @@ def status(session: Session) -> None:
                 "replicas": len(broker.broker_addrs) - 1,
             }
         )
-    session.out.rows(
-        rows,
-        (
-            "cluster",
-            "broker",
-            "address",
-            "version",
-            "in_per_second",
-            "out_per_second",
-            "disk_used",
-            "replicas",
-        ),
-    )
+    session.out.rows(rows, _COLUMNS)
 
 
 def _first_number(text: str | None) -> float | None:

@@ -51,8 +51,10 @@ def consume(
     sql: Annotated[str | None, typer.Option(help="Only messages with such properties (SQL92).")] = None,
     queue: Annotated[str | None, typer.Option(help="Only this queue: BROKER:ID.")] = None,
     follow_on: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new messages.")] = False,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many; exit with 6 if fewer ")] = None,
-    idle: Annotated[str | None, typer.Option(help="End if no message comes for so long.")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="End after this many messages; exit with 6 if fewer come.")
+    ] = None,
+    idle: Annotated[str | None, typer.Option(help="End if no message comes for this time.")] = None,
     group: Annotated[
         str | None, typer.Option(help="Consume as a member of this group, and commit its offsets.")
     ] = None,
@@ -160,7 +162,7 @@ async def _consume(
     end: datetime | None,
     idle_seconds: float | None,
 ) -> int:
-    """Print messages as a member of a group, and commit what was printed; return how many."""
+    """Print messages as a member of a group, and commit the printed ones; return their number."""
     end_ms = None if end is None else int(end.timestamp() * 1000)
     loop = asyncio.get_running_loop()
     printed, last = 0, loop.time()

@@ -39,7 +39,7 @@ def show(
     group: GroupArgument,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the oldest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number; the oldest count.")] = 100,
 ) -> None:
     """List the dead letters of a group, with the topics that they came from."""
     found = _letters(session, group, since, until, limit)

@@ -109,7 +109,7 @@ def update(
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
 ) -> None:
-    """Change a group; what is not named stays as it is."""
+    """Change a group. Settings without an option stay as they are."""
     attributes = changes_of(attribute)
     if session.may(f"change group {group} on {broker or cluster or 'all brokers'}"):
         session.admin.update_group(

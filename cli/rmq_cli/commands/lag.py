@@ -41,7 +41,7 @@ def lag(
     topic: Annotated[str | None, typer.Option(help="Only this topic; needs GROUP.")] = None,
     queues: Annotated[bool, typer.Option("--queues", help="A row for each queue.")] = False,
     watch: Annotated[str | None, typer.Option(help="Refresh in this interval: 2s, 1m.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many times of --watch.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after this number of refreshes.")] = None,
     fail_above: Annotated[
         int | None, typer.Option(min=0, help="Exit with 6 if the lag of a group is above this.")
     ] = None,

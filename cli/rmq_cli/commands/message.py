@@ -36,7 +36,7 @@ def query(
     key: Annotated[str, typer.Argument(metavar="KEY", help="A key of the messages.")],
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 32,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number; the newest count.")] = 32,
 ) -> None:
     """List the messages with a key."""
     found = session.admin.query_messages(
@@ -66,7 +66,7 @@ def list_messages(
     until: UntilOption = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Only these tags: 'a || b'.")] = None,
     sql: Annotated[str | None, typer.Option(help="Only messages with such properties (SQL92).")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the oldest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number; the oldest count.")] = 100,
 ) -> None:
     """List the messages of a topic by the time of their storage, without a group."""
     expression, kind = filter_of(tag, sql)

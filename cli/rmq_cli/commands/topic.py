@@ -107,7 +107,7 @@ def update(
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
 ) -> None:
-    """Change a topic; what is not named stays as it is.
+    """Change a topic. Settings without an option stay as they are.
 
     To remove queues, lower the write queues first, and the read queues once they are consumed.
     """

@@ -25,7 +25,7 @@ def list_given_up(
     session: Session,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the oldest.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number; the oldest count.")] = 100,
 ) -> None:
     """List half messages that brokers stopped to check."""
     try:

@@ -64,7 +64,7 @@ def update(
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
 ) -> None:
-    """Change a user; what is not named stays as it is."""
+    """Change a user. Settings without an option stay as they are."""
     if session.may(f"change user {user} on {broker or cluster or 'all brokers'}"):
         if ask:
             password = session.ask("password", secret=True, twice=True)
