@@ -23,7 +23,8 @@ def test_the_reference_lists_every_constructor_parameter(name: str) -> None:
         assert f"| `{parameter}` |" in section, parameter
 
 
-@pytest.mark.parametrize("name", ["Producer", "PushConsumer", "PullConsumer", "SimpleConsumer", "RawPuller", "Admin"]
+@pytest.mark.parametrize(
+    "name", ["Producer", "PushConsumer", "PullConsumer", "SimpleConsumer", "RawPuller", "Admin"]
 )
 def test_the_reference_lists_every_call(name: str) -> None:
     section = section_of(_REFERENCE, name)
