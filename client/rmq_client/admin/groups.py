@@ -8,11 +8,17 @@ from contextlib import suppress
 from typing import Final
 
 from rmq_remoting.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
-from rmq_remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq_remoting.bodies.group import (
+    GroupForbidden,
+    GroupList,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
 from rmq_remoting.bodies.route import TopicList
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.consumer import (
     DeleteSubscriptionGroupRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
@@ -196,6 +202,23 @@ class GroupAdmin(TopicAdmin):
         return sorted(
             self._namespace.unwrap(topic) for topic in topics if not topic.startswith(RETRY_TOPIC_PREFIX)
         )
+
+    async def topic_groups(self, topic: str) -> list[str]:
+        """Return the groups that subscribe to a topic or have offsets of it. Raises ClientError."""
+        topic = self._namespace.wrap(topic)
+        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        code, about = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, f"groups of topic {topic}"
+        each = await asyncio.gather(
+            *(
+                self._body(address, code, header, about, GroupList.decode)
+                for address in await self._addresses_of(topic)
+            )
+        )
+        groups = {group for found in each for group in found.group_list}
+        # Apache's broker lists the name of the topic as that of a group.
+        if topic in groups and not await self._group_configs(topic, await self._masters()):
+            groups.discard(topic)
+        return sorted(self._namespace.unwrap(group) for group in groups)
 
     async def set_consume_mode(
         self,

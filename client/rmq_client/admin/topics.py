@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from rmq_remoting.bodies.group import GroupList
 from rmq_remoting.bodies.route import TopicList
 from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig, TopicOffset
 from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.headers.consumer import QueryTopicConsumeByWhoRequestHeader
 from rmq_remoting.headers.namesrv import GetTopicsByClusterRequestHeader
 from rmq_remoting.headers.topic import GetTopicConfigRequestHeader
 from rmq_remoting.message_queue import MessageQueue
@@ -182,26 +180,6 @@ class TopicAdmin(AdminBase):
         tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
         unwrap = self._namespace.unwrap_queue
         return {unwrap(queue): reach for table in tables for queue, reach in table.offset_table.items()}
-
-    async def topic_groups(self, topic: str) -> list[str]:
-        """Return the groups that subscribe to a topic or have offsets of it. Raises ClientError."""
-        topic = self._namespace.wrap(topic)
-        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
-        each = await asyncio.gather(
-            *(
-                self._body(
-                    address,
-                    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-                    header,
-                    f"groups of topic {topic}",
-                    GroupList.decode,
-                )
-                for address in await self._addresses_of(topic)
-            )
-        )
-        # Apache's broker lists the topic itself as a group.
-        groups = {group for found in each for group in found.group_list if group != topic}
-        return sorted(self._namespace.unwrap(group) for group in groups)
 
     async def _topic_configs(self, topic: str, addresses: Mapping[str, str]) -> dict[str, TopicConfig | None]:
         """351: return the configuration at each address, None where there is no such topic."""
