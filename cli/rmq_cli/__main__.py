@@ -15,7 +15,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
-        sys.exit(f"rmq: the package {error.name} is missing: install the extra `cli`, with pip install 'rmq[cli]'")
+        sys.exit(
+            f"rmq: the package {error.name} is missing: install the extra `cli`, with pip install 'rmq[cli]'"
+        )
     application.main()
 
 

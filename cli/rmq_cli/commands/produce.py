@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rmq_client import Message, Producer, SendResult
+from rmq_client import ClientError, Message, Producer, SendResult
 
 from ..declaring import command
-from ..exits import CommandFailed, Exit
+from ..exits import CommandFailed, Exit, exit_code
 from ..output import Format
-from ..progress import progress
+from ..progress import Advance, progress
 from ..session import Session
 from ..times import parse_duration
 from .common import TopicArgument, pairs_of, queue_of
@@ -84,28 +84,16 @@ def produce(
         return made, shard
 
     async def send_all(lines: Iterator[str]) -> int:
-        sent = 0
         async with Producer(session.namesrv, group=group, settings=session.settings) as producer:
-            waiting: set[asyncio.Task[SendResult]] = set()
             with progress(len(bodies) if bodies else None, "sending") as advance:
-
-                async def collect(keep: int) -> None:
-                    nonlocal waiting, sent
-                    while len(waiting) > keep:
-                        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                        for task in done:
-                            _tell(session, task.result(), quiet)
-                            sent += 1
-                        advance(sent)
-
+                sending = _Sending(session, quiet, advance)
                 for line in lines:
                     made, shard = message(line)
-                    sending = producer.send(made, queue=target, key=shard if target is None else None)
-                    waiting.add(asyncio.ensure_future(sending))
+                    sending.add(producer.send(made, queue=target, key=shard if target is None else None))
                     # Messages that must stay in order are sent one after the other.
-                    await collect(0 if shard or target else _IN_FLIGHT)
-                await collect(0)
-        return sent
+                    await sending.wait(0 if shard or target else _IN_FLIGHT)
+                await sending.wait(0)
+        return sending.sent
 
     if not session.may(f"send {f'{len(bodies)} messages' if bodies else 'messages'} to topic {topic}"):
         return
@@ -115,6 +103,51 @@ def produce(
         lines = iter(bodies) if bodies else (line.rstrip("\r\n") for line in source)
         sent = asyncio.run(send_all(line for line in lines if line))
     session.out.note(f"sent {sent} messages to topic {topic}")
+
+
+class _Sending:
+    """Sends in flight, and the count of those that have ended."""
+
+    def __init__(self, session: Session, quiet: bool, advance: Advance) -> None:
+        self.sent = 0
+        self._session = session
+        self._quiet = quiet
+        self._advance = advance
+        self._tasks: set[asyncio.Task[SendResult]] = set()
+
+    def add(self, send: Coroutine[Any, Any, SendResult]) -> None:
+        """Begin a send."""
+        self._tasks.add(asyncio.ensure_future(send))
+
+    async def wait(self, keep: int) -> None:
+        """Wait until at most `keep` sends are in flight.
+
+        Raises CommandFailed for a failed send, once the others have ended, with the number of stored
+        messages.
+        """
+        while len(self._tasks) > keep:
+            done, self._tasks = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            failures = [error for error in map(self._ended, done) if error is not None]
+            if failures:
+                rest, self._tasks = self._tasks, set()
+                await asyncio.gather(*rest, return_exceptions=True)
+                failures += [error for error in map(self._ended, rest) if error is not None]
+                raise CommandFailed(
+                    f"{failures[0]}; {len(failures)} sends failed, {self.sent} messages were sent before",
+                    exit_code(failures[0]),
+                )
+            self._advance(self.sent)
+
+    def _ended(self, task: asyncio.Task[SendResult]) -> ClientError | None:
+        """Tell a result, or return the error of the send."""
+        error = task.exception()
+        if error is None:
+            _tell(self._session, task.result(), self._quiet)
+            self.sent += 1
+            return None
+        if isinstance(error, ClientError):
+            return error
+        raise error
 
 
 def _opened(file: Path | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,31 @@ def test_messages_are_sent_and_printed(rmq: CommandLine, topic: str, tmp_path: P
     assert len(rmq.ok(f"consume {topic} --from 1h --until now -o csv").text.splitlines()) == 5
     assert "order 1" in rmq.ok(f"consume {topic} --queue broker-a:0 --count 1").text
     assert "0 of 1 messages" in rmq.refused(f"consume {topic} -f --count 1 --idle 50ms", Exit.CONDITION)
+
+
+def test_a_failed_send_tells_how_many_messages_are_stored(rmq: CommandLine, topic: str) -> None:
+    told = rmq.refused(f"produce {topic} --file -", Exit.USAGE)
+    assert "cannot be read" in told
+    lines = "first\n" + "x" * (5 * 1024 * 1024) + "\nthird\n"
+    told = rmq.refused(f"produce {topic} --sharding-key s", Exit.USAGE, given=lines)
+    assert "1 sends failed, 1 messages were sent before" in told
+    assert rmq.ok(f"consume {topic} --format body").text == "first\n"
+
+
+def test_new_messages_are_followed(rmq: CommandLine, topic: str, cluster: RunningCluster) -> None:
+    rmq.ok(f"produce {topic} old")
+    with (
+        ThreadPoolExecutor(1) as threads,
+        Producer(cluster.address, group="senders") as producer,
+    ):
+        printing = threads.submit(rmq.ok, f"consume {topic} --follow --count 2 --format body")
+
+        def is_printed() -> bool:
+            producer.send(Message(topic, b"new"))
+            return printing.done()
+
+        until_in_thread(is_printed)
+        assert printing.result().text == "new\nnew\n"
 
 
 def test_a_group_consumes_and_commits(rmq: CommandLine, topic: str) -> None:
