@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ class Filter:
 
 async def stored(
     admin: Admin, begins: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], wanted: Filter
-) -> AsyncIterator[MessageExt]:
+) -> AsyncGenerator[MessageExt, None]:
     """Yield the messages from the offsets `begins` to before `ends`, in the order of their store times."""
     readers = [_read_queue(admin, queue, begin, ends[queue], wanted) for queue, begin in begins.items()]
     heads: list[tuple[int, int, MessageExt]] = []
@@ -45,7 +45,7 @@ async def stored(
 
 async def follow(
     admin: Admin, begins: Mapping[MessageQueue, int], wanted: Filter
-) -> AsyncIterator[MessageExt]:
+) -> AsyncGenerator[MessageExt, None]:
     """Yield messages from the offsets on, as they come, for ever. A broker that is away is asked again."""
     arrived: asyncio.Queue[MessageExt | BaseException] = asyncio.Queue(_BUFFERED)
 
@@ -85,7 +85,7 @@ async def follow(
 
 async def _read_queue(
     admin: Admin, queue: MessageQueue, offset: int, end: int, wanted: Filter
-) -> AsyncIterator[MessageExt]:
+) -> AsyncGenerator[MessageExt, None]:
     while offset < end:
         piece = await admin.read_queue(
             queue,

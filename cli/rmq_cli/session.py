@@ -197,7 +197,7 @@ def _format(value: object) -> Format:
     if value is None:
         return Format.TABLE
     try:
-        return Format(value)
+        return Format(str(value))
     except ValueError as error:
         allowed = ", ".join(each.value for each in Format)
         raise CommandFailed(f"output={value!r}: must be one of {allowed}", Exit.USAGE) from error

@@ -125,7 +125,7 @@ async def test_dead_letters_are_listed_and_sent_again(cluster: RunningCluster, a
 
     async def listen(messages: list[MessageExt]) -> ConsumeResult:
         got.extend(messages)
-        return ConsumeResult.SUCCESS if accept else ConsumeResult.RECONSUME_LATER
+        return ConsumeResult.SUCCESS if accept else ConsumeResult.LATER
 
     async with PushConsumer(
         cluster.address,

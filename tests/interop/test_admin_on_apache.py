@@ -30,6 +30,7 @@ from tests.support.waiting import until
 _WAIT_SECONDS = 20.0
 
 
+@pytest.mark.long
 async def test_topics_and_groups(cluster: Cluster, name: str) -> None:
     async with Admin(cluster[0].address) as admin:
         await admin.create_topic(name, queues=3, attributes={"+message.type": "NORMAL"})
@@ -58,6 +59,7 @@ async def test_topics_and_groups(cluster: Cluster, name: str) -> None:
         assert name not in await admin.topics()
 
 
+@pytest.mark.long
 async def test_offsets_of_groups(cluster: Cluster, name: str, topic: str) -> None:
     async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
         [broker] = {queue.broker_name for queue in (await admin.topic_route(topic)).read_queues}
@@ -97,7 +99,7 @@ async def test_messages_of_a_running_consumer(cluster: Cluster, name: str, topic
     async def listen(messages: list[MessageExt]) -> ConsumeResult:
         got.extend(messages)
         is_wanted = messages[0].tags == "good" or accepted.is_set()
-        return ConsumeResult.SUCCESS if is_wanted else ConsumeResult.RECONSUME_LATER
+        return ConsumeResult.SUCCESS if is_wanted else ConsumeResult.LATER
 
     address, tracing = cluster[0].address, Tracing(linger_seconds=0.05)
     async with (
@@ -147,6 +149,7 @@ async def test_messages_of_a_running_consumer(cluster: Cluster, name: str, topic
         assert events[:3] == ["Pub", "SubBefore", "SubAfter"]
 
 
+@pytest.mark.long
 async def test_servers(cluster: Cluster, name: str, topic: str) -> None:
     async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
         [broker] = (await admin.cluster_info()).broker_addr_table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..declaring import command, command_group
+from ..output import Row
 from ..session import Session
 
 app = command_group("Show the clusters, with the load of their brokers.")
@@ -36,7 +37,7 @@ def list_clusters(session: Session) -> None:
 def status(session: Session) -> None:
     """Show version, throughput and disk use of every master."""
     admin = session.admin
-    rows = []
+    rows: list[Row] = []
     for name, broker in sorted(admin.cluster_info().broker_addr_table.items()):
         if 0 not in broker.broker_addrs:
             rows.append({"cluster": broker.cluster, "broker": name, "address": "no master"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -90,7 +90,7 @@ def consume(
 
 
 async def _print(
-    messages: AsyncIterator[MessageExt],
+    messages: AsyncGenerator[MessageExt, None],
     printer: MessagePrinter,
     count: int | None,
     end: datetime | None,
@@ -99,7 +99,7 @@ async def _print(
     """Print messages until one of the conditions; return how many were printed."""
     end_ms = None if end is None else int(end.timestamp() * 1000)
     printed = 0
-    async with aclosing(messages) as source:  # type: ignore[type-var]  # an async generator
+    async with aclosing(messages) as source:
         while count is None or printed < count:
             try:
                 message = await asyncio.wait_for(anext(source), idle_seconds)
@@ -120,7 +120,7 @@ async def _read(
     since: datetime | None,
     from_the_end: bool,
     follow_on: bool,
-) -> AsyncIterator[MessageExt]:
+) -> AsyncGenerator[MessageExt, None]:
     """Yield the messages of the queues, without a group."""
     async with Admin(session.namesrv, settings=session.settings) as admin:
         queues = (await admin.topic_route(topic)).read_queues if only is None else (only,)

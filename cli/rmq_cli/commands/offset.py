@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -66,13 +67,13 @@ def reset(
         changes = [admin.reset_queue_offset(group, place, to_offset, dry_run=True)]
     else:
         target = _target(to or "")
-        changes = admin.reset_offsets(group, topic, dry_run=True, **target)  # type: ignore[arg-type]
+        changes = admin.reset_offsets(group, topic, dry_run=True, **target)
     moved = sum(change.before != change.after for change in changes)
     if session.may_destroy(f"reset group {group} in {moved} of {len(changes)} queues of topic {topic}"):
         if to_offset is not None and queue is not None:
             changes = [admin.reset_queue_offset(group, place, to_offset)]
         else:
-            changes = admin.reset_offsets(group, topic, **target)  # type: ignore[arg-type]
+            changes = admin.reset_offsets(group, topic, **target)
     session.out.rows(map(offset_change_row, changes), OFFSET_CHANGES)
 
 
@@ -120,7 +121,15 @@ def search(
     session.out.rows(rows, ("broker", "queue", "offset"))
 
 
-def _target(to: str) -> dict[str, object]:
-    if to in ("earliest", "latest"):
-        return {f"to_{to}": True}
-    return {"to_time": parse_time(to)}
+class _Target(TypedDict, total=False):
+    """Where a reset goes, by the parameters of Admin.reset_offsets."""
+
+    to_earliest: bool
+    to_latest: bool
+    to_time: datetime
+
+
+def _target(to: str) -> _Target:
+    if to == "earliest":
+        return {"to_earliest": True}
+    return {"to_latest": True} if to == "latest" else {"to_time": parse_time(to)}

@@ -70,7 +70,7 @@ def produce(
     delay_ms = 0 if delay is None else int(parse_duration(delay) * 1000)
 
     def message(text: str) -> tuple[Message, str | None]:
-        fields = _fields(text) if as_json else {"body": text}
+        fields: dict[str, Any] = _fields(text) if as_json else {"body": text}
         made = Message(
             topic,
             fields["body"].encode(),

@@ -87,7 +87,9 @@ class DeadLetterAdmin(MessageAdmin, GroupAdmin):
             raise UsageError(f"message {message.msg_id} of topic {message.topic} is no dead letter")
         again = Message(to_topic or RETRY_TOPIC_PREFIX + group, message.body, flag=message.flag)
         again.properties.update(message.user_properties)
-        kept = {name: message.properties[name] for name in _KEPT if name in message.properties}
+        kept: dict[str, str] = {
+            name: message.properties[name] for name in _KEPT if name in message.properties
+        }
         again.properties.update(kept)
         if to_topic is None:
             again.properties[PROPERTY_RETRY_TOPIC] = origin_topic(message)

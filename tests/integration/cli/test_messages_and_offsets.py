@@ -137,7 +137,7 @@ def test_dead_letters_are_listed_and_sent_again(
 
     def listen(messages: list[MessageExt]) -> ConsumeResult:
         got.extend(messages)
-        return ConsumeResult.SUCCESS if accepted else ConsumeResult.RECONSUME_LATER
+        return ConsumeResult.SUCCESS if accepted else ConsumeResult.LATER
 
     with PushConsumer(
         cluster.address,
