@@ -21,7 +21,7 @@ from tests.support.signed_requests import AUTHENTICATION, ROOT
 
 async def test_users_and_rules_are_created_changed_and_deleted(tmp_path: Path) -> None:
     async with (
-        running_cluster(tmp_path, **AUTHENTICATION) as cluster,
+        running_cluster(tmp_path, {"broker-a": {}}, **AUTHENTICATION) as cluster,
         Admin(cluster.address, settings=ClientSettings(credentials=ROOT)) as admin,
     ):
         await admin.create_user("till", "till's secret")

@@ -70,7 +70,7 @@ async def test_resets_move_a_group_to_a_time_an_end_or_an_offset(
         ({"to_latest": True}, 3),
     ):
         for dry_run in (True, False):
-            [change] = await admin.reset_offsets("g1", "reset", dry_run=dry_run, **arguments)  # type: ignore[arg-type]
+            [change] = await admin.reset_offsets("g1", "reset", dry_run=dry_run, **arguments)
             assert change.after == expected, arguments
         assert (await admin.lag("g1", "reset")).total == 3 - expected
     assert (await admin.reset_queue_offset("g1", queue, 2)).after == 2
