@@ -34,7 +34,8 @@ def test_messages_are_sent_and_printed(rmq: CommandLine, topic: str, tmp_path: P
     lines = json.dumps({"body": {"n": 4}, "tags": "sent", "properties": {"shop": "8"}})
     rmq.ok(f"produce {topic} --json --sharding-key s", given=lines)
     printed = rmq.ok(f"consume {topic} -o json").json_lines
-    assert [each["body"] for each in printed] == ["order 1", "order 2", "order 3", '{"n": 4}']
+    bodies = [each["body"] for each in printed]
+    assert (bodies[0], {*bodies[1:3]}, bodies[3]) == ("order 1", {"order 2", "order 3"}, '{"n": 4}')
     first = printed[0]
     assert (first["tags"], first["keys"], first["properties"]) == ("paid", ["4711"], {"shop": "7"})
     assert rmq.ok(f"consume {topic} --tag sent --format body").text == '{"n": 4}\n'
