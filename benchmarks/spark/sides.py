@@ -90,14 +90,14 @@ class RocketMQ:
 
     def write(self, rows: DataFrame, topic: str) -> None:
         with Admin(self.namesrv) as admin:
-            admin.create_topic(topic, queues=QUEUES)
+            admin.create_topic(topic, queues=QUEUES, exists_ok=True)
         options = {"rocketmq.namesrv.addr": self.namesrv, "topic": topic}
         rows.write.format("rocketmq").options(**options).mode("append").save()
 
     @contextmanager
     def feeder(self, topic: str, body_bytes: int) -> Iterator[_RocketMQFeeder]:
         with Admin(self.namesrv) as admin:
-            admin.create_topic(topic, queues=QUEUES)
+            admin.create_topic(topic, queues=QUEUES, exists_ok=True)
         with Producer(self.namesrv, group="bench-feed") as producer:
             yield _RocketMQFeeder(producer, topic, self.broker_name, b"x" * body_bytes)
 

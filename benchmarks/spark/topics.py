@@ -35,7 +35,7 @@ def queue_sizes(messages: int, queues: int = QUEUES) -> list[int]:
 async def fill_rocketmq(namesrv: str, filling: Filling, queues: int = QUEUES) -> None:
     """Fill a topic with the SDK. SDK and broker add properties of their own."""
     async with Admin(namesrv) as admin:
-        await admin.create_topic(filling.topic, queues=queues)
+        await admin.create_topic(filling.topic, queues=queues, exists_ok=True)
     async with Producer(namesrv, group="bench-fill") as producer:
         targets = sorted(await producer.queues(filling.topic))
         sizes = queue_sizes(filling.messages, queues)

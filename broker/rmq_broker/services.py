@@ -159,7 +159,7 @@ def build_services(
         clocks,
     )
     timers = TimerService(
-        settings, intake, topics.table, store, delivery.writer, pops.held_from_ms, now_ms, escape
+        settings, intake, topics.table, store, delivery.writer, pops.held_from_ms, clocks, escape
     )
     transactions = TransactionService(
         settings,

@@ -16,6 +16,29 @@ if TYPE_CHECKING:
     from rmq_remoting.message_queue import MessageQueue
 
     from .admin import Admin
+    from .admin.dead_letters import origin_topic
+    from .admin.results import (
+        AccessRule,
+        ClientConnection,
+        ConsumeRates,
+        ConsumerState,
+        Delivery,
+        Figure,
+        Figures,
+        GroupConnections,
+        GroupLag,
+        GroupSettings,
+        MessageTrack,
+        OffsetChange,
+        QueueLag,
+        QueueSlice,
+        ReplicaState,
+        ReplicationStatus,
+        TopicSettings,
+        TrackStatus,
+        User,
+        UserRules,
+    )
     from .consumer.flow_control import FlowControl
     from .consumer.pop.settings import PopSettings
     from .consumer.processing.listener import ConsumeContext, ConsumeResult, Listener, OrderlyContext
@@ -37,10 +60,12 @@ if TYPE_CHECKING:
     from .consumer.timing import ConsumerTiming
     from .credentials import Credentials
     from .errors import (
+        AlreadyExists,
         BrokerError,
         BrokerUnreachable,
         Busy,
         ClientError,
+        GroupNotFound,
         NameServerUnreachable,
         NoQueue,
         NoReply,
@@ -80,6 +105,7 @@ if TYPE_CHECKING:
     from .results import SendResult, SendStatus
     from .settings import ClientSettings
     from .tls import TlsSettings
+    from .trace.decoding import TraceEvent
     from .trace.dispatcher import Tracing
     from .transactions import TransactionState
 
@@ -91,6 +117,12 @@ _NAMES_BY_MODULE: Final = {
     "rmq_remoting.message_errors": "InvalidPropertyError MessageEncodeError",
     "rmq_remoting.message_queue": "MessageQueue",
     ".admin": "Admin",
+    ".admin.dead_letters": "origin_topic",
+    ".admin.results": (
+        "AccessRule ClientConnection ConsumeRates ConsumerState Delivery Figure Figures GroupConnections "
+        "GroupLag GroupSettings MessageTrack OffsetChange QueueLag QueueSlice ReplicaState "
+        "ReplicationStatus TopicSettings TrackStatus User UserRules"
+    ),
     ".consumer.flow_control": "FlowControl",
     ".consumer.pop.settings": "PopSettings",
     ".consumer.processing.listener": "ConsumeContext ConsumeResult Listener OrderlyContext",
@@ -107,10 +139,11 @@ _NAMES_BY_MODULE: Final = {
     ".consumer.timing": "ConsumerTiming",
     ".credentials": "Credentials",
     ".errors": (
-        "BrokerError BrokerUnreachable Busy ClientError NameServerUnreachable NoQueue NoReply "
-        "NotAuthenticated NotAuthorized NotFound NotRunning PermissionDenied ReceiptExpired "
-        "Rejected RouteError SubscriptionError TimedOut TlsFailed TooMuchUnderWay TopicNotFound "
-        "TopicNotOnBroker TransactionNotBegun Unavailable UnreachableError UsageError"
+        "AlreadyExists BrokerError BrokerUnreachable Busy ClientError GroupNotFound "
+        "NameServerUnreachable NoQueue NoReply NotAuthenticated NotAuthorized NotFound NotRunning "
+        "PermissionDenied ReceiptExpired Rejected RouteError SubscriptionError TimedOut TlsFailed "
+        "TooMuchUnderWay TopicNotFound TopicNotOnBroker TransactionNotBegun Unavailable "
+        "UnreachableError UsageError"
     ),
     ".hooks.consume": "CallStatus ConsumeHook HookContext",
     ".hooks.send": "Recall SendContext SendHook TransactionEnd",
@@ -129,29 +162,42 @@ _NAMES_BY_MODULE: Final = {
     ".results": "SendResult SendStatus",
     ".settings": "ClientSettings",
     ".tls": "TlsSettings",
+    ".trace.decoding": "TraceEvent",
     ".trace.dispatcher": "Tracing",
     ".transactions": "TransactionState",
 }
 _MODULES: Final = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
+    "AccessRule",
     "Admin",
+    "AlreadyExists",
     "BatchPolicy",
     "BrokerError",
     "BrokerUnreachable",
     "Busy",
     "CallStatus",
+    "ClientConnection",
     "ClientError",
     "ClientSettings",
     "Compression",
     "CompressionType",
     "ConsumeContext",
     "ConsumeHook",
+    "ConsumeRates",
     "ConsumeResult",
+    "ConsumerState",
     "ConsumerTiming",
     "Credentials",
+    "Delivery",
     "FaultTolerance",
+    "Figure",
+    "Figures",
     "FlowControl",
+    "GroupConnections",
+    "GroupLag",
+    "GroupNotFound",
+    "GroupSettings",
     "HookContext",
     "InFlightLimits",
     "InvalidPropertyError",
@@ -161,6 +207,7 @@ __all__ = [
     "MessageEncodeError",
     "MessageExt",
     "MessageQueue",
+    "MessageTrack",
     "NameServerUnreachable",
     "NoQueue",
     "NoReply",
@@ -168,6 +215,7 @@ __all__ = [
     "NotAuthorized",
     "NotFound",
     "NotRunning",
+    "OffsetChange",
     "OrderlyContext",
     "PermissionDenied",
     "PopSettings",
@@ -178,11 +226,15 @@ __all__ = [
     "PullWish",
     "PushConsumer",
     "QueryResult",
+    "QueueLag",
+    "QueueSlice",
     "RawPull",
     "RawPuller",
     "Recall",
     "ReceiptExpired",
     "Rejected",
+    "ReplicaState",
+    "ReplicationStatus",
     "RetryPolicy",
     "RouteError",
     "SendContext",
@@ -202,8 +254,11 @@ __all__ = [
     "TopicNotFound",
     "TopicNotOnBroker",
     "TopicRoute",
+    "TopicSettings",
     "TopicStatistics",
+    "TraceEvent",
     "Tracing",
+    "TrackStatus",
     "Transaction",
     "TransactionEnd",
     "TransactionNotBegun",
@@ -212,6 +267,8 @@ __all__ = [
     "Unavailable",
     "UnreachableError",
     "UsageError",
+    "User",
+    "UserRules",
     "averagely",
     "by_circle",
     "by_configuration",
@@ -220,6 +277,7 @@ __all__ = [
     "by_machine_room",
     "by_random",
     "nearby",
+    "origin_topic",
     "reply_to",
 ]
 

@@ -22,9 +22,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from rmq_remoting.message import Message, MessageExt
 
-from . import admin as _admin
 from . import raw_pulls as _raw_pulls
 from . import results as _results
+from .admin import admin as _admin
 from .consumer.pull import pull_consumer as _pull
 from .consumer.push import push_consumer as _push
 from .consumer.simple import simple_consumer as _simple
@@ -315,19 +315,87 @@ class Admin(_BlockingObject[_admin.Admin]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    # topics
     create_topic = _blocking(_admin.Admin.create_topic)
+    update_topic = _blocking(_admin.Admin.update_topic)
     delete_topic = _blocking(_admin.Admin.delete_topic)
     topics = _blocking(_admin.Admin.topics)
+    topic_settings = _blocking(_admin.Admin.topic_settings)
     topic_route = _blocking(_admin.Admin.topic_route)
     topic_stats = _blocking(_admin.Admin.topic_stats)
-    query_messages = _blocking(_admin.Admin.query_messages)
-    view_message = _blocking(_admin.Admin.view_message)
+    topic_groups = _blocking(_admin.Admin.topic_groups)
+
+    # groups
+    create_group = _blocking(_admin.Admin.create_group)
+    update_group = _blocking(_admin.Admin.update_group)
+    delete_group = _blocking(_admin.Admin.delete_group)
+    groups = _blocking(_admin.Admin.groups)
+    group_settings = _blocking(_admin.Admin.group_settings)
+    group_topics = _blocking(_admin.Admin.group_topics)
+    set_consume_mode = _blocking(_admin.Admin.set_consume_mode)
+    set_group_readable = _blocking(_admin.Admin.set_group_readable)
+
+    # connected clients
+    consumer_ids = _blocking(_admin.Admin.consumer_ids)
+    group_connections = _blocking(_admin.Admin.group_connections)
+    producer_connections = _blocking(_admin.Admin.producer_connections)
+    consumer_state = _blocking(_admin.Admin.consumer_state)
+    deliver_message = _blocking(_admin.Admin.deliver_message)
+
+    # progress and offsets
+    lag = _blocking(_admin.Admin.lag)
+    lags = _blocking(_admin.Admin.lags)
     consume_stats = _blocking(_admin.Admin.consume_stats)
     consume_time_span = _blocking(_admin.Admin.consume_time_span)
-    cluster_info = _blocking(_admin.Admin.cluster_info)
     max_offset = _blocking(_admin.Admin.max_offset)
     min_offset = _blocking(_admin.Admin.min_offset)
     search_offset = _blocking(_admin.Admin.search_offset)
+    earliest_time = _blocking(_admin.Admin.earliest_time)
     committed_offset = _blocking(_admin.Admin.committed_offset)
     commit_offset = _blocking(_admin.Admin.commit_offset)
-    consumer_ids = _blocking(_admin.Admin.consumer_ids)
+    reset_offsets = _blocking(_admin.Admin.reset_offsets)
+    reset_queue_offset = _blocking(_admin.Admin.reset_queue_offset)
+    skip_backlog = _blocking(_admin.Admin.skip_backlog)
+    clone_offsets = _blocking(_admin.Admin.clone_offsets)
+
+    # messages
+    query_messages = _blocking(_admin.Admin.query_messages)
+    view_message = _blocking(_admin.Admin.view_message)
+    read_queue = _blocking(_admin.Admin.read_queue)
+    messages_between = _blocking(_admin.Admin.messages_between)
+    track_message = _blocking(_admin.Admin.track_message)
+    message_trace = _blocking(_admin.Admin.message_trace)
+    resume_transaction_check = _blocking(_admin.Admin.resume_transaction_check)
+
+    # dead letters
+    dead_letter_counts = _blocking(_admin.Admin.dead_letter_counts)
+    dead_letters = _blocking(_admin.Admin.dead_letters)
+    resend_dead_letter = _blocking(_admin.Admin.resend_dead_letter)
+
+    # brokers and name servers
+    cluster_info = _blocking(_admin.Admin.cluster_info)
+    broker_settings = _blocking(_admin.Admin.broker_settings)
+    update_broker_settings = _blocking(_admin.Admin.update_broker_settings)
+    broker_status = _blocking(_admin.Admin.broker_status)
+    broker_figures = _blocking(_admin.Admin.broker_figures)
+    replication_status = _blocking(_admin.Admin.replication_status)
+    clean_brokers = _blocking(_admin.Admin.clean_brokers)
+    name_server_settings = _blocking(_admin.Admin.name_server_settings)
+    update_name_server_settings = _blocking(_admin.Admin.update_name_server_settings)
+    key_values = _blocking(_admin.Admin.key_values)
+    put_key_value = _blocking(_admin.Admin.put_key_value)
+    delete_key_value = _blocking(_admin.Admin.delete_key_value)
+    wipe_write_permission = _blocking(_admin.Admin.wipe_write_permission)
+    add_write_permission = _blocking(_admin.Admin.add_write_permission)
+
+    # access control
+    create_user = _blocking(_admin.Admin.create_user)
+    update_user = _blocking(_admin.Admin.update_user)
+    delete_user = _blocking(_admin.Admin.delete_user)
+    user = _blocking(_admin.Admin.user)
+    users = _blocking(_admin.Admin.users)
+    create_rules = _blocking(_admin.Admin.create_rules)
+    update_rules = _blocking(_admin.Admin.update_rules)
+    delete_rules = _blocking(_admin.Admin.delete_rules)
+    user_rules = _blocking(_admin.Admin.user_rules)
+    rules = _blocking(_admin.Admin.rules)

@@ -2,7 +2,9 @@
 
 ClientError
 ├── UsageError             the call cannot work: a bad name, a wrong state, a message that no broker accepts
-│   └── NotRunning         the object was not started, or has been stopped
+│   ├── NotRunning         the object was not started, or has been stopped
+│   └── AlreadyExists      a topic, group or user to create exists already: it was left as it is
+├── GroupNotFound          no broker has the consumer group
 ├── RouteError             the route of a topic is unknown
 │   ├── TopicNotFound      the name servers do not know the topic
 │   └── NoQueue            the topic exists, but no queue of it can be written (or read)
@@ -62,6 +64,14 @@ class UsageError(ClientError, ValueError):
 
 class NotRunning(UsageError):
     """The object was not started, or has been stopped."""
+
+
+class AlreadyExists(UsageError):
+    """A topic, group or user that was to be created exists already; it was left as it is."""
+
+
+class GroupNotFound(ClientError):
+    """No broker has the consumer group."""
 
 
 class RouteError(ClientError):

@@ -83,7 +83,7 @@ class Run:
         place = Place(namesrv, f"access-log{suffix}", f"alerts{suffix}")
         async with Admin(namesrv) as admin:
             for topic in (place.topic, place.alerts_topic):
-                await admin.create_topic(topic, queues=_QUEUES)
+                await admin.create_topic(topic, queues=_QUEUES, exists_ok=True)
         return broker, place
 
     async def _cluster(self) -> SparkCluster | None:

@@ -24,7 +24,7 @@ TAGS = ["paid"] * 5 + ["sent"] * 3 + ["cancelled"] * 2
 
 def send_orders(namesrv: str) -> None:
     with Admin(namesrv) as admin, Producer(namesrv, group="example-shop") as producer:
-        admin.create_topic(TOPIC, queues=4)
+        admin.create_topic(TOPIC, queues=4, exists_ok=True)
         for first in range(0, 1000, 50):
             orders = range(first, first + 50)
             producer.send_batch(

@@ -31,7 +31,7 @@ def send(namesrv: str) -> None:
     run = uuid.uuid4().hex[:6]
     with Admin(namesrv) as admin, Producer(namesrv, group="example-shop") as producer:
         for topic, times in ((ORDERS, PLACED), (PAYMENTS, PAID)):
-            admin.create_topic(topic, queues=2)
+            admin.create_topic(topic, queues=2, exists_ok=True)
             for order, time in times.items():
                 body = {"id": f"{order}-{run}", "at": f"2026-01-31T{time}:00Z"}
                 producer.send(Message(topic, json.dumps(body).encode()))

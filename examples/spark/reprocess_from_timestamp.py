@@ -26,7 +26,7 @@ TOPIC = "example-amounts"
 
 def send_amounts(namesrv: str, unit: str, amounts: list[int]) -> None:
     with Admin(namesrv) as admin, Producer(namesrv, group="example-shop") as producer:
-        admin.create_topic(TOPIC, queues=1)
+        admin.create_topic(TOPIC, queues=1, exists_ok=True)
         for amount in amounts:
             producer.send(Message(TOPIC, b"%d" % amount, tags=unit))
 

@@ -33,7 +33,7 @@ def print_new(namesrv: str, topic: str) -> None:
 def main(namesrv: str, checkpoint: str) -> None:
     with Admin(namesrv) as admin:
         for topic in (READINGS, ALERTS):
-            admin.create_topic(topic, queues=4)
+            admin.create_topic(topic, queues=4, exists_ok=True)
     # By default, Spark starts its workers with the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.appName("sink").master("local[2]").config("spark.ui.enabled", "false")

@@ -51,7 +51,7 @@ class FailuresInARow(StatefulProcessor):
 
 def send_log_ins(namesrv: str) -> None:
     with Admin(namesrv) as admin, Producer(namesrv, group="example-door") as producer:
-        admin.create_topic(TOPIC, queues=4)
+        admin.create_topic(TOPIC, queues=4, exists_ok=True)
         for user, result in (log_in.split("-") for log_in in LOG_INS.split()):
             producer.send(
                 Message(TOPIC, user.encode(), tags=result), key=user

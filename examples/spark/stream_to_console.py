@@ -27,7 +27,7 @@ TOPIC = "Quickstart"
 
 def send_three(namesrv: str) -> None:
     with Admin(namesrv) as admin, Producer(namesrv, group="example-stream") as producer:
-        admin.create_topic(TOPIC, queues=4)
+        admin.create_topic(TOPIC, queues=4, exists_ok=True)
         for number in range(3):
             producer.send(Message(TOPIC, b"hello Spark %d" % number, tags="greeting"))
 

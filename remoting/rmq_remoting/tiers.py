@@ -7,8 +7,11 @@ SYSTEM_BUSY.
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -104,6 +107,10 @@ class BoundedTier:
         self.leave(owner, waited_seconds)
         self.statistics.running += 1
 
+    def head_wait_seconds(self) -> float:
+        """Return for how long the oldest request has been waiting for a thread; 0 for a tier without any."""
+        return 0.0
+
     def refuse_full(self) -> CommandError:
         """Count a request without room, and return the refusal to answer it with."""
         self.statistics.rejected_full += 1
@@ -138,14 +145,17 @@ class InlineTier(BoundedTier):
 class _Job:
     """Work of a pool, which does nothing once it was refused."""
 
-    __slots__ = ("_work", "is_refused")
+    __slots__ = ("_queued", "_work", "is_refused")
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None], queued: deque[float]) -> None:
         self._work = work
+        self._queued = queued
         self.is_refused = False
 
     def __call__(self) -> None:
         if not self.is_refused:
+            with suppress(IndexError):
+                self._queued.popleft()  # threads take jobs in the order of their submission
             self._work()
 
 
@@ -158,17 +168,29 @@ class PoolTier(BoundedTier):
         super().__init__(name, threads=threads, capacity=capacity, max_wait_ms=max_wait_ms)
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
         self._is_stopped = False
+        # When each job that has no thread yet was submitted, by time.monotonic().
+        self._queued: deque[float] = deque()
+
+    def head_wait_seconds(self) -> float:
+        """Return for how long the oldest request has been waiting for a thread; from any thread."""
+        try:
+            return time.monotonic() - self._queued[0]
+        except IndexError:
+            return 0.0
 
     def submit(self, work: Callable[[], None]) -> None:
         """Queue `work`; the caller has checked the capacity.
 
         Raises CommandError (SYSTEM_BUSY) after `stop`, and if a thread cannot be started.
         """
-        job = _Job(work)
+        job = _Job(work, self._queued)
+        self._queued.append(time.monotonic())
         try:
             self._executor.submit(job)
         except RuntimeError as error:
             job.is_refused = True  # the executor may have queued it nevertheless
+            with suppress(IndexError):  # a thread has taken it in the meantime
+                self._queued.pop()
             cause = "is shutting down" if self._is_stopped else f"is short of threads: {error}"
             remark = f"[REJECTREQUEST]system busy: tier {self.name} {cause}"
             raise CommandError(ResponseCode.SYSTEM_BUSY, remark) from None

@@ -110,7 +110,7 @@ def test_a_callback_on_the_background_loop_makes_no_blocking_calls(cluster: Runn
 
         consumer.assign(consumer.listen_to_queues("T", changed))
         with blocking.Admin(cluster.address) as admin:
-            admin.create_topic("T", queues=3)
+            admin.update_topic("T", read_queues=3, write_queues=3)
         until_in_thread(lambda: errors)
         assert isinstance(errors[0], UsageError)
         assert "make the call from another thread" in str(errors[0])

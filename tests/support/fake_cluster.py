@@ -18,6 +18,7 @@ from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody
 from rmq_remoting.bodies.heartbeat import HeartbeatData
 from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rmq_remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRouteData
+from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
@@ -286,6 +287,7 @@ class FakeBroker(_Server):
             RequestCode.GET_MIN_OFFSET: self.min_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
+            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
             RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
             RequestCode.LOCK_BATCH_MQ: self.lock,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
@@ -577,6 +579,14 @@ class FakeBroker(_Server):
         header = CreateTopicRequestHeader.decode(request.ext_fields)
         self.topics[header.topic] = header.write_queue_nums
         return request.response(ResponseCode.SUCCESS)
+
+    def topic_config(self, connection: Connection, request: RemotingCommand) -> Answer:
+        name = request.ext_fields["topic"]
+        queues = self.topics.get(name)
+        if queues is None:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"no topic {name}")
+        config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+        return request.response(ResponseCode.SUCCESS, body=config.encode())
 
     def _queue(self, request: RemotingCommand) -> FakeQueue:
         return self.queues[request.ext_fields["topic"], int(request.ext_fields["queueId"])]

@@ -24,7 +24,7 @@ _VERSION_TEXT: Final = "V5_3_3"
 # A figure that Apache's broker lacks: replicas ask for it each second.
 METADATA_VERSION: Final = "metadataVersion"
 
-# Figures of features that do not exist here (the transient pool) or are not measured (rates of timers).
+# Figures of features that do not exist here (the transient pool), are not measured, or are off (timers).
 _NOT_THERE: Final = {
     "dispatchMaxBuffer": "0",
     "getMessageEntireTimeMax": "0",
@@ -50,6 +50,8 @@ _TIER_PREFIXES: Final = {
     "query": "queryThreadPoolQueue",
     "ack": "ackThreadPoolQueue",
 }
+# Tiers that run on the loop, by the pool to which they pass their slow work.
+_POOLS: Final = {"pull": "pull_cold", "lite_pull": "pull_cold"}
 # Apache's keys for this one have no common prefix.
 _TRANSACTION_TIER: Final = "transaction"
 
@@ -136,8 +138,9 @@ class RuntimeInfo:
             tier = tiers.get(name)
             figures[f"{prefix}Size"] = str(tier.statistics.waiting if tier else 0)
             figures[f"{prefix}Capacity"] = str(tier.capacity if tier else 0)
-            # A late request is refused when its turn comes, so the head of the queue is not known.
-            figures[f"{prefix}HeadWaitTimeMills"] = "0"
+            pool = tiers.get(_POOLS.get(name, name))
+            head_wait_seconds = pool.head_wait_seconds() if pool else 0.0
+            figures[f"{prefix}HeadWaitTimeMills"] = str(int(head_wait_seconds * 1000))
         ends = tiers.get(_TRANSACTION_TIER)
         figures["EndTransactionQueueSize"] = str(ends.statistics.waiting if ends else 0)
         figures["EndTransactionThreadPoolQueueCapacity"] = str(ends.capacity if ends else 0)

@@ -15,13 +15,14 @@ from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
 from ..delivery.inner_message import read_message
 from ..delivery.timer_entry import TIMER_QUEUE_ID
 from ..topics.names import TIMER_TOPIC, is_revive_topic
+from .rates import TimerRates
 from .scans import slots_in_use
 from .timed_messages import TimedMessages
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
-    from ..clock import ClockMs
+    from ..clock import Clocks
     from ..delivery.elsewhere import Elsewhere
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import BrokerSettings
@@ -38,6 +39,8 @@ _CLEAN_SECONDS: Final = 30.0
 # Period in which waiting messages are counted by the time until they are due, and the upper bounds of the
 # classes (TimerMetrics).
 _COUNT_SECONDS: Final = 30.0
+# Period of the rates, as of Apache's (PerfCounter.Ticks).
+_RATE_SECONDS: Final = 1.0
 BOUNDS_SECONDS: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 _MS: Final = 1000
 
@@ -53,7 +56,7 @@ class TimerService:
         store: MessageStore,
         writer: MessageWriter,
         held_from_ms: Callable[[], int | None],
-        now_ms: ClockMs,
+        clocks: Clocks,
         elsewhere: Elsewhere,
     ) -> None:
         """`held_from_ms` returns since when, in timer time, POP has unacknowledged check points; None: none.
@@ -63,12 +66,13 @@ class TimerService:
         """
         self._settings = settings
         self._store = store
-        self._now_ms = now_ms
+        self._now_ms = now_ms = clocks.now_ms
         self._held_from_ms = held_from_ms
         self.counts = intake.counts
         self.pending = intake.pending
         self.entering = intake.entering
         self.timed = TimedMessages(settings, store, intake, writer, now_ms, elsewhere)
+        self._rates = TimerRates(clocks.steady_ms)
         self.counts_file = ConfigFile(settings.config_dir / "timermetrics", self.counts)
         # By upper bound in seconds: messages that are due before it and not before the next lower bound.
         self.distribution: dict[int, int] = dict.fromkeys(BOUNDS_SECONDS, 0)
@@ -129,6 +133,7 @@ class TimerService:
         supervisor.every("write timers", self.flush_seconds, self.flush)
         supervisor.every("clean timer log", _CLEAN_SECONDS, self.remove_old_files)
         supervisor.every("count timed messages", _COUNT_SECONDS, self.count_by_time)
+        supervisor.every("rates of timed messages", _RATE_SECONDS, self.sample_rates)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
         """Stop writing; `close` follows when the store has been closed."""
@@ -241,6 +246,11 @@ class TimerService:
         loop = asyncio.get_running_loop()
         self.distribution = await loop.run_in_executor(None, self._distribution)
 
+    async def sample_rates(self) -> None:
+        """Measure the rates of the time since the last call."""
+        counts = self.counts
+        self._rates.sample(counts.entered_total.total(), counts.delivered.total())
+
     def _distribution(self) -> dict[int, int]:
         found = dict.fromkeys(BOUNDS_SECONDS, 0)
         now_ms = self.pending.second_of(self._now_ms())
@@ -265,4 +275,6 @@ class TimerService:
             "timerReadBehind": str(self.read_behind_ms() // _MS),
             "timerOffsetBehind": str(self.entering.behind),
             "timerCongestNum": str(self.pending.count),
+            "timerEnqueueTps": f"{self._rates.entered_per_second:.1f}",
+            "timerDequeueTps": f"{self._rates.delivered_per_second:.1f}",
         }

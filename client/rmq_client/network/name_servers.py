@@ -74,7 +74,7 @@ class NameServers:
         """Return the route of a topic. Raises TopicNotFound, NameServerUnreachable, BrokerError."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         try:
-            return await self._ask(
+            return await self.ask(
                 RequestCode.GET_ROUTEINFO_BY_TOPIC, header, f"route of topic {topic}", TopicRouteData.decode
             )
         except TopicNotOnBroker as error:
@@ -86,27 +86,39 @@ class NameServers:
     async def cluster_info(self) -> ClusterInfo:
         """Return all brokers. Raises NameServerUnreachable, BrokerError."""
         code = RequestCode.GET_BROKER_CLUSTER_INFO
-        return await self._ask(code, None, "cluster info", ClusterInfo.decode)
+        return await self.ask(code, None, "cluster info", ClusterInfo.decode)
 
     async def topics(self) -> list[str]:
         """Return the names of all topics. Raises NameServerUnreachable, BrokerError."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        return (await self._ask(code, None, "list of topics", TopicList.decode)).topic_list
+        return (await self.ask(code, None, "list of topics", TopicList.decode)).topic_list
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic's route on every name server. Raises NameServerUnreachable, BrokerError."""
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic)
+        await self.ask_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header, f"delete topic {topic}")
+
+    async def ask_each(
+        self, code: RequestCode, header: Header | None, about: str, body: bytes = b""
+    ) -> dict[str, RemotingCommand]:
+        """Send a request to every name server; return the responses by address.
+
+        Raises NameServerUnreachable for the first that does not answer, and BrokerError for the first that
+        refuses: those before it have acted.
+        """
         if not self.addresses:
             await self.look_up()
+        responses: dict[str, RemotingCommand] = {}
         for address in self.addresses:
-            response = await self._request(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+            response = await self._request(address, code, header, body)
             if isinstance(response, RequestError):
-                text = f"topic {topic} is not deleted on {address}: {response}"
-                raise NameServerUnreachable(text) from response
+                raise NameServerUnreachable(f"{about}: not done on {address}: {response}") from response
             if response.code != ResponseCode.SUCCESS:
-                raise broker_error(response.code, response.remark, address, f"delete topic {topic}")
+                raise broker_error(response.code, response.remark, address, about)
+            responses[address] = response
+        return responses
 
-    async def _ask(
+    async def ask(
         self, code: RequestCode, header: Header | None, about: str, read: Callable[[bytes], T]
     ) -> T:
         """Ask one name server after the other until one answers, and return what `read` decodes from its
@@ -142,10 +154,10 @@ class NameServers:
         )
 
     async def _request(
-        self, address: str, code: RequestCode, header: Header | None
+        self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
     ) -> RemotingCommand | RequestError:
         fields = None if header is None else header.encode()
-        request = RemotingCommand.request(code, fields, serialization=self._settings.serialization)
+        request = RemotingCommand.request(code, fields, body, serialization=self._settings.serialization)
         try:
             return await self._client.request(address, request, self._settings.request_timeout_seconds)
         except RequestError as error:

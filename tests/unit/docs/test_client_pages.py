@@ -23,7 +23,9 @@ def test_the_reference_lists_every_constructor_parameter(name: str) -> None:
         assert f"| `{parameter}` |" in section, parameter
 
 
-@pytest.mark.parametrize("name", ["Producer", "PushConsumer", "PullConsumer", "SimpleConsumer", "RawPuller"])
+@pytest.mark.parametrize(
+    "name", ["Producer", "PushConsumer", "PullConsumer", "SimpleConsumer", "RawPuller", "Admin"]
+)
 def test_the_reference_lists_every_call(name: str) -> None:
     section = section_of(_REFERENCE, name)
     for call, _ in inspect.getmembers(getattr(rmq_client, name), inspect.isfunction):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,6 +69,31 @@ def test_a_stopped_pool_drops_queued_work_and_refuses_more() -> None:
         pool.submit(lambda: None)
     pool._executor.shutdown(wait=True)
     assert ran == ["running"]
+
+
+def test_the_head_of_a_pools_queue_tells_how_long_it_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000)
+    entered, gate = threading.Event(), threading.Event()
+    now = 100.0
+    monkeypatch.setattr("rmq_remoting.tiers.time", SimpleNamespace(monotonic=lambda: now))
+
+    def block() -> None:
+        entered.set()
+        assert gate.wait(10)
+
+    assert pool.head_wait_seconds() == 0.0
+    pool.submit(block)
+    assert entered.wait(10)
+    assert pool.head_wait_seconds() == 0.0, "it runs"
+    pool.submit(lambda: None)
+    now = 101.0
+    pool.submit(lambda: None)
+    now = 103.5
+    assert pool.head_wait_seconds() == 3.5
+    gate.set()
+    pool._executor.shutdown(wait=True)
+    assert pool.head_wait_seconds() == 0.0
+    assert InlineTier("send", capacity=10, max_wait_ms=200).head_wait_seconds() == 0.0
 
 
 def test_one_connection_cannot_take_the_whole_capacity() -> None:

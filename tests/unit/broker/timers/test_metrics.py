@@ -41,6 +41,7 @@ async def test_waiting_and_delivered_messages(delivery: DeliveryBroker) -> None:
     assert _scrape(delivery)["rocketmq_timer_enqueue_lag"].series == [(_LABELS, 3)]
     await delivery.pass_seconds(1)
     await delivery.timers.count_by_time()
+    await delivery.timers.sample_rates()
     found = _scrape(delivery)
     assert dict(found["rocketmq_timing_messages"].series) == {(*_LABELS, "T"): 1, (*_LABELS, "U"): 1}
     assert found["rocketmq_timing_messages"].label_names == ("storage_type", "storage_medium", "topic")
@@ -61,6 +62,8 @@ async def test_waiting_and_delivered_messages(delivery: DeliveryBroker) -> None:
         "timerReadBehind": "0",
         "timerOffsetBehind": "0",
         "timerCongestNum": "2",
+        "timerEnqueueTps": "3.0",
+        "timerDequeueTps": "1.0",
     }
 
 

@@ -1,0 +1,1 @@
+"""The command line `rmq`: administration, messages and measurements of RocketMQ clusters."""

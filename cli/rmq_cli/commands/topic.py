@@ -1,0 +1,197 @@
+"""`rmq topic`: create, change, delete, list and show topics."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Annotated
+
+import typer
+
+from ..declaring import command, command_group
+from ..exits import CommandFailed, Exit
+from ..session import Session
+from ..times import time_of
+from .common import AttributesOption, BrokerOption, ClusterOption, TopicArgument, changes_of
+
+app = command_group("Create, change, delete, list and show topics.")
+
+_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_")
+_SYSTEM_TOPICS = frozenset(
+    {"TBW102", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
+)
+
+
+@command(app, "list", "rmq topic list", "rmq topic list 'order*' -o json")
+def list_topics(
+    session: Session,
+    pattern: Annotated[str, typer.Argument(help="Names to list; * stands for anything.")] = "*",
+    all_topics: Annotated[bool, typer.Option("--all", help="Also topics of brokers and retries.")] = False,
+    cluster: ClusterOption = None,
+) -> None:
+    """List topics."""
+    admin = session.admin
+    brokers = admin.cluster_info()
+    hidden = {*brokers.broker_addr_table, *brokers.cluster_addr_table}
+    names = [
+        name
+        for name in admin.topics(cluster=cluster)
+        if fnmatch.fnmatchcase(name, pattern) and (all_topics or not (name in hidden or _is_system(name)))
+    ]
+    session.out.rows([{"topic": name} for name in names], ("topic",))
+
+
+@command(app, "show", "rmq topic show orders")
+def show(session: Session, topic: TopicArgument) -> None:
+    """Show the settings of a topic on each broker."""
+    settings = session.admin.topic_settings(topic)
+    session.out.rows(
+        [
+            {
+                "broker": broker,
+                "read_queues": each.read_queues,
+                "write_queues": each.write_queues,
+                "permission": _permission_text(each.permission),
+                "ordered": each.ordered,
+                "attributes": each.attributes,
+            }
+            for broker, each in settings.items()
+        ],
+        ("broker", "read_queues", "write_queues", "permission", "ordered", "attributes"),
+    )
+
+
+@command(
+    app,
+    "create",
+    "rmq topic create orders --queues 8",
+    "rmq topic create invoices --attribute message.type=FIFO --if-missing",
+    changes=True,
+)
+def create(
+    session: Session,
+    topic: TopicArgument,
+    queues: Annotated[int, typer.Option(min=1, help="Queues on each broker.")] = 8,
+    permission: Annotated[str, typer.Option(help="rw, r or w.")] = "rw",
+    ordered: Annotated[bool, typer.Option(help="An ordered topic of Apache's kind.")] = False,
+    attribute: AttributesOption = None,
+    cluster: ClusterOption = None,
+    broker: BrokerOption = None,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="No error if it exists; it is left as it is.")
+    ] = False,
+) -> None:
+    """Create a topic, and wait until clients can find it."""
+    attributes, number = changes_of(attribute), _permission(permission)
+    if session.may(f"create topic {topic} with {queues} queues on {broker or cluster or 'all brokers'}"):
+        session.admin.create_topic(
+            topic,
+            queues=queues,
+            permission=number,
+            ordered=ordered,
+            attributes=attributes,
+            cluster=cluster,
+            broker_name=broker,
+            exists_ok=if_missing,
+        )
+        session.out.note(f"topic {topic} is there")
+
+
+@command(app, "update", "rmq topic update orders --write-queues 16 --read-queues 16", changes=True)
+def update(
+    session: Session,
+    topic: TopicArgument,
+    read_queues: Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=1, help="Queues that producers fill.")] = None,
+    permission: Annotated[str | None, typer.Option(help="rw, r or w.")] = None,
+    attribute: AttributesOption = None,
+    cluster: ClusterOption = None,
+    broker: BrokerOption = None,
+) -> None:
+    """Change a topic. Settings without an option stay as they are.
+
+    To remove queues, lower the write queues first, and the read queues once they are consumed.
+    """
+    attributes = changes_of(attribute)
+    number = None if permission is None else _permission(permission)
+    if session.may(f"change topic {topic} on {broker or cluster or 'all brokers'}"):
+        session.admin.update_topic(
+            topic,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            permission=number,
+            attributes=attributes,
+            cluster=cluster,
+            broker_name=broker,
+        )
+        session.out.note(f"topic {topic} is changed")
+
+
+@command(app, "delete", "rmq topic delete orders --dry-run", "rmq topic delete orders --yes", destroys=True)
+def delete(session: Session, topic: TopicArgument) -> None:
+    """Delete a topic with its messages."""
+    stats = session.admin.topic_stats(topic)
+    messages = sum(each.max_offset - each.min_offset for each in stats.values())
+    if session.may_destroy(f"delete topic {topic} with {messages} messages in {len(stats)} queues"):
+        session.admin.delete_topic(topic)
+        session.out.note(f"topic {topic} is deleted")
+
+
+@command(app, "stats", "rmq topic stats orders", "rmq topic stats orders -o csv")
+def stats(session: Session, topic: TopicArgument) -> None:
+    """Show the offsets of every queue, and when it got its last message."""
+    found = session.admin.topic_stats(topic)
+    session.out.rows(
+        [
+            {
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "first_offset": each.min_offset,
+                "end_offset": each.max_offset,
+                "messages": each.max_offset - each.min_offset,
+                "last_message": time_of(each.last_update_timestamp),
+            }
+            for queue, each in sorted(found.items())
+        ],
+        ("broker", "queue", "first_offset", "end_offset", "messages", "last_message"),
+    )
+
+
+@command(app, "route", "rmq topic route orders")
+def route(session: Session, topic: TopicArgument) -> None:
+    """Show the brokers and queues that name servers tell clients."""
+    found = session.admin.topic_route(topic)
+    session.out.rows(
+        [
+            {
+                "broker": name,
+                "master": addresses.get(0),
+                "replicas": [address for number, address in sorted(addresses.items()) if number],
+                "read_queues": sum(queue.broker_name == name for queue in found.read_queues),
+                "write_queues": sum(queue.broker_name == name for queue in found.write_queues),
+            }
+            for name, addresses in sorted(found.brokers.items())
+        ],
+        ("broker", "master", "replicas", "read_queues", "write_queues"),
+    )
+
+
+@command(app, "groups", "rmq topic groups orders")
+def groups(session: Session, topic: TopicArgument) -> None:
+    """List the groups that consume a topic."""
+    session.out.rows([{"group": name} for name in session.admin.topic_groups(topic)], ("group",))
+
+
+def _is_system(name: str) -> bool:
+    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES) or name.endswith("_REPLY_TOPIC")
+
+
+def _permission(text: str) -> int:
+    """Return the number of a permission. Raises CommandFailed."""
+    numbers = {"rw": 6, "wr": 6, "r": 4, "w": 2, "6": 6, "4": 4, "2": 2}
+    if text.lower() not in numbers:
+        raise CommandFailed(f"permission {text!r}: write rw, r or w", Exit.USAGE)
+    return numbers[text.lower()]
+
+
+def _permission_text(number: int) -> str:
+    return ("r" if number & 4 else "") + ("w" if number & 2 else "")

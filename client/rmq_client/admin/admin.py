@@ -1,0 +1,30 @@
+"""The class `Admin`: administration of topics, groups, offsets, messages, brokers and access control."""
+
+from __future__ import annotations
+
+from .access import AccessAdmin
+from .brokers import BrokerAdmin
+from .dead_letters import DeadLetterAdmin
+from .name_servers import NameServerAdmin
+from .offset_changes import OffsetChangeAdmin
+from .queries import QueryAdmin
+
+
+class Admin(
+    DeadLetterAdmin,
+    QueryAdmin,
+    OffsetChangeAdmin,
+    BrokerAdmin,
+    NameServerAdmin,
+    AccessAdmin,
+):
+    """Administration of a cluster.
+
+    ::
+
+        async with Admin("127.0.0.1:9876") as admin:
+            await admin.create_topic("orders", queues=8)
+
+    Changes go to all masters of the cluster; `cluster` or `broker_name` restrict them. Every method raises
+    ClientError, with what to do in its text.
+    """

@@ -1,0 +1,112 @@
+"""The progress of groups: lag by queue, and consumption times."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from rmq_remoting.bodies.offsets import ConsumeStats, QueryConsumeTimeSpanBody, QueueTimeSpan
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.headers.consumer import GetConsumeStatsRequestHeader, QueryConsumeTimeSpanRequestHeader
+
+from .groups import GroupAdmin
+from .results import GroupLag, QueueLag, time_of
+
+_SIDE_BY_SIDE: Final = 16
+
+
+class LagAdmin(GroupAdmin):
+    """Progress of groups."""
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """Return the progress of a group in every queue of a topic, or of all topics that it has consumed.
+
+        The result also has the messages per second that the group got in the last minute. A group that never
+        consumed has no queues. Raises GroupNotFound, TopicNotFound and other ClientErrors.
+        """
+        group = self._namespace.checked_group(group)
+        masters = await self._masters()
+        await self._check_group(group, masters)
+        return await self._consume_stats(group, topic, masters)
+
+    async def consume_time_span(self, group: str, topic: str) -> list[QueueTimeSpan]:
+        """Return the times of the first, the last and the last consumed message of each queue.
+
+        Times are in ms since 1970, -1 if there is no message. Raises ClientError.
+        """
+        group, topic = self._namespace.checked_group(group), self._namespace.wrap(topic)
+        header = QueryConsumeTimeSpanRequestHeader(group=group, topic=topic)
+        each = await asyncio.gather(
+            *(
+                self._body(
+                    address,
+                    RequestCode.QUERY_CONSUME_TIME_SPAN,
+                    header,
+                    f"consumption times of group {group} in topic {topic}",
+                    QueryConsumeTimeSpanBody.decode,
+                )
+                for address in await self._addresses_of(topic)
+            )
+        )
+        found = [span for body in each for span in body.consume_time_span_set]
+        for span in found:
+            if span.message_queue is not None:
+                span.message_queue = self._namespace.unwrap_queue(span.message_queue)
+        return found
+
+    async def lag(self, group: str, topic: str | None = None) -> GroupLag:
+        """Return how far a group is behind, queue by queue.
+
+        Without `topic`: in all topics that it has consumed, its retry topic included. Raises GroupNotFound,
+        TopicNotFound and other ClientErrors.
+        """
+        return _lag_of(group, await self.consume_stats(group, topic))
+
+    async def lags(self) -> list[GroupLag]:
+        """Return the lag of every group that has consumed something. Raises ClientError."""
+        masters = await self._masters()
+        turns = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+        async def ask(group: str) -> GroupLag:
+            async with turns:
+                full = self._namespace.checked_group(group)
+                return _lag_of(group, await self._consume_stats(full, None, masters))
+
+        found = await asyncio.gather(*(ask(group) for group in await self.groups()))
+        return [lag for lag in found if lag.queues]
+
+    async def _consume_stats(self, group: str, topic: str | None, masters: dict[str, str]) -> ConsumeStats:
+        """208: join the answers of the brokers. `group` is the full name."""
+        addresses = list(masters.values())
+        if topic is not None:
+            topic = self._namespace.wrap(topic)
+            addresses = await self._addresses_of(topic)
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        code, about = RequestCode.GET_CONSUME_STATS, f"progress of group {group}"
+        each = await asyncio.gather(
+            *(self._body(address, code, header, about, ConsumeStats.decode) for address in addresses)
+        )
+        unwrap = self._namespace.unwrap_queue
+        return ConsumeStats(
+            offset_table={
+                unwrap(queue): reach for stats in each for queue, reach in stats.offset_table.items()
+            },
+            consume_tps=sum(stats.consume_tps for stats in each),
+        )
+
+
+def _lag_of(group: str, stats: ConsumeStats) -> GroupLag:
+    return GroupLag(
+        group=group,
+        queues=tuple(
+            QueueLag(
+                queue=queue,
+                committed=max(0, reach.consumer_offset),
+                end=reach.broker_offset,
+                consumed_until=time_of(reach.last_timestamp),
+                in_flight=max(0, reach.pull_offset - reach.consumer_offset) if reach.pull_offset else 0,
+            )
+            for queue, reach in sorted(stats.offset_table.items())
+        ),
+        consumed_per_second=stats.consume_tps,
+    )

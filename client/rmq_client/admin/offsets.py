@@ -1,0 +1,68 @@
+"""Offsets of queues and of groups, read and committed queue by queue."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.headers.offsets import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+)
+from rmq_remoting.message_queue import MessageQueue
+
+from .base import AdminBase
+from .results import time_of
+
+
+class OffsetAdmin(AdminBase):
+    """Offsets of single queues."""
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message of the queue will get. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
+        return await self._api.max_offset(await self._address_of(queue), queue)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message in the queue. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
+        return await self._api.min_offset(await self._address_of(queue), queue)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at `timestamp_ms` (since 1970 UTC) or later.
+
+        Without such a message it is the offset that the next message will get. Raises ClientError.
+        """
+        queue = self._namespace.wrap_queue(queue)
+        return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
+
+    async def earliest_time(self, queue: MessageQueue) -> datetime | None:
+        """Return the store time of the oldest message of a queue, None if it has none. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
+        header = GetEarliestMsgStoretimeRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        timestamp_ms = await self._api.ask(
+            await self._address_of(queue),
+            RequestCode.GET_EARLIEST_MSG_STORETIME,
+            header,
+            f"time of the oldest message of {queue}",
+            lambda answer: GetEarliestMsgStoretimeResponseHeader.decode(answer.ext_fields).timestamp,
+        )
+        return time_of(timestamp_ms)
+
+    async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the committed offset of a group in a queue, None if it has committed none.
+
+        Raises ClientError.
+        """
+        group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
+        return await self._api.committed_offset(await self._address_of(queue), group, queue)
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the committed offset of a group in a queue.
+
+        Its consumers must not be running. Raises ClientError.
+        """
+        group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
+        await self._api.commit_offset(await self._address_of(queue), group, queue, offset)
