@@ -198,12 +198,10 @@ async def _meet(
         await asyncio.sleep(fault.delay_seconds)
     if fault.code is not None:
         return request.response(fault.code, fault.remark)
-    if (fault.cut or fault.silent) and not fault.after:
-        answer: Result = None
-    else:
-        answer = processor(connection, request)
-        if isinstance(answer, asyncio.Future):
-            answer = await answer
+    answer: Answer = None
+    if fault.after or not (fault.cut or fault.silent):
+        result = processor(connection, request)
+        answer = await result if isinstance(result, asyncio.Future) else result
     if fault.cut:
         connection.abort()
     return None if fault.cut or fault.silent else answer

@@ -56,4 +56,4 @@ def test_the_imports_for_type_checkers_are_those_of_the_run_time() -> None:
 
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="module 'rmq_client' has no attribute 'Consumer'"):
-        _ = rmq_client.Consumer  # type: ignore[attr-defined]
+        _ = rmq_client.Consumer
