@@ -195,7 +195,7 @@ async def test_the_image_has_only_the_needed_packages(image: Image) -> None:
     )
     assert listed.exit_code == 0, listed
     names = set(listed.stdout.split())
-    assert {"rmq", "lz4", "structlog", "uvloop"} <= names
+    assert {"rmq", "crcmod", "structlog", "uvloop"} <= names
     assert not names & {"pip", "pyspark", "pyarrow", "numpy", "pytest"}
 
 

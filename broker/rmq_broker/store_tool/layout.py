@@ -6,12 +6,13 @@ IndexFile, StoreCheckpoint. They are a second, independent copy, because this to
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from mmap import mmap
 from struct import Struct
 from typing import Final, NamedTuple
+
+from crcmod.predefined import mkCrcFun
 
 MAGIC_V1: Final = b"\xda\xa3\x20\xa7"
 MAGIC_V2: Final = b"\xda\xa3\x20\xab"
@@ -71,7 +72,7 @@ _COMPRESSED_BEGINS: Final = {
 }
 _INNER_HEAD: Final = Struct(">iiiii")
 
-crc32 = zlib.crc32
+crc32 = mkCrcFun("crc-32")
 """CRC-32 of some bytes, with another implementation than the broker's."""
 
 

@@ -34,7 +34,7 @@ EXIT_FAILURE: Final = 1
 EXIT_BAD_CONFIGURATION: Final = 2
 
 # Packages that the daemons import and a plain install lacks: the extra `broker` in pyproject.toml.
-_DAEMON_PACKAGES: Final = frozenset({"cryptography", "structlog", "yaml"})
+_DAEMON_PACKAGES: Final = frozenset({"crcmod", "cryptography", "structlog", "yaml"})
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A few of the largest pull responses; the memory of frames near the limit is returned to the system.
 _KEPT_BYTES: Final = 8 * 1024 * 1024
