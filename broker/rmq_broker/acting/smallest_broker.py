@@ -44,6 +44,15 @@ class SmallestBroker:
         return self.broker_id == self._own_id and self._clock() >= self._master_starts_until
 
     @property
+    def keeps_own_progress(self) -> bool:
+        """Whether the master has not taken over what this replica has delivered.
+
+        A master that has announced its start reads the progress of its replicas, and registers afterwards.
+        """
+        is_starting = self.broker_id != MASTER_BROKER_ID and self._clock() < self._master_starts_until
+        return self._acts or is_starting
+
+    @property
     def acts(self) -> bool:
         """Whether this broker acts as the master now."""
         return self._acts

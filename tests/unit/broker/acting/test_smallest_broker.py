@@ -57,7 +57,8 @@ async def test_a_replica_leaves_everything_to_a_master_that_starts() -> None:
     assert smallest.changed.is_set() and not smallest.may_act and not leaving.done()
     smallest.acts = False
     await leaving
+    assert smallest.keeps_own_progress
     clock.pass_seconds(29)
     assert not smallest.may_act
     clock.pass_seconds(1)  # the master has not come
-    assert smallest.may_act
+    assert smallest.may_act and not smallest.keeps_own_progress
