@@ -70,7 +70,7 @@ class DelayOffsets:
             self._durable, self._noted, self._has_news = dict(self._offsets), None, True
 
     def outdate_others(self) -> None:
-        """Increase the version: Apache's master takes over a replica's offsets only with a version as high."""
+        """Increase the version: Apache's master takes over offsets only with a version as high."""
         self._data_version = self._data_version.next(self._now_ms())
         self._has_news = True
 
