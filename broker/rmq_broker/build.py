@@ -180,13 +180,18 @@ def build_processing(
     registrar = Registrar(
         identity, settings, settings, services.topics.table, signer=signer, tls=client_tls(settings)
     )
-    replication = ReplicationService(
-        settings, services.storage.store, registrar, _metadata(settings, services), clocks
-    )
-    runtime_info = build_runtime_info(settings, services, tiers)
     smallest = SmallestBroker(
         settings.broker_id, is_enabled=settings.enable_slave_acting_master, clock=time.monotonic
     )
+    replication = ReplicationService(
+        settings,
+        services.storage.store,
+        registrar,
+        _metadata(settings, services),
+        clocks,
+        lambda: smallest.keeps_own_progress,
+    )
+    runtime_info = build_runtime_info(settings, services, tiers)
     processors = build_processors(
         configuration, services, address, registrar, replication, smallest, runtime_info, clocks
     )

@@ -16,6 +16,7 @@ log = logging.getLogger("rmq.broker.acting")
 
 # For so long a replica leaves everything to a master that has announced its start.
 _MASTER_STARTS_SECONDS: Final = 30.0
+_KEEPS_SECONDS: Final = 10.0
 # A stop of the master's services: messages under way, and a flush.
 _STOP_SECONDS: Final = 15.0
 
@@ -32,6 +33,7 @@ class SmallestBroker:
         self._is_enabled = is_enabled
         self._clock = clock
         self._master_starts_until = 0.0
+        self._keeps_until = 0.0
         self._acts = False
         self._acts_not = asyncio.Event()
         self._acts_not.set()
@@ -44,6 +46,17 @@ class SmallestBroker:
         return self.broker_id == self._own_id and self._clock() >= self._master_starts_until
 
     @property
+    def keeps_own_progress(self) -> bool:
+        """Whether the master has not taken over what this replica has delivered.
+
+        A master that has announced its start reads the progress of its replicas, and registers afterwards.
+        One of Apache's may be registered before that, so a replica waits a while after it has acted, too.
+        """
+        now = self._clock()
+        is_starting = self.broker_id != MASTER_BROKER_ID and now < self._master_starts_until
+        return self._acts or is_starting or now < self._keeps_until
+
+    @property
     def acts(self) -> bool:
         """Whether this broker acts as the master now."""
         return self._acts
@@ -53,7 +66,8 @@ class SmallestBroker:
         self._acts = acts
         if acts:
             self._acts_not.clear()
-        else:
+        elif not self._acts_not.is_set():
+            self._keeps_until = self._clock() + _KEEPS_SECONDS
             self._acts_not.set()
 
     def told(self, broker_id: int, address: str) -> bool:

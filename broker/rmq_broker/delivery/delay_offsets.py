@@ -69,6 +69,11 @@ class DelayOffsets:
         if self._durable != self._offsets:
             self._durable, self._noted, self._has_news = dict(self._offsets), None, True
 
+    def outdate_others(self) -> None:
+        """Increase the version: Apache's master takes over offsets only with a version as high."""
+        self._data_version = self._data_version.next(self._now_ms())
+        self._has_news = True
+
     def take_news(self) -> bool:
         """Return whether the durable offsets have changed since the last call."""
         had, self._has_news = self._has_news, False

@@ -97,6 +97,7 @@ class DeliveryService:
     async def save_offsets(self) -> None:
         """Write the current offsets; the log has to be flushed. Raises OSError."""
         self.delay_offsets.all_is_flushed()
+        self.delay_offsets.outdate_others()
         self._keeper.write()
         await self._file.save()
 

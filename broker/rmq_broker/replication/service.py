@@ -13,6 +13,8 @@ from .metadata.build import MetadataReplication
 from .serving import ReplicaServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clock import Clocks
@@ -38,15 +40,21 @@ class ReplicationService:
         registrar: Registrar,
         metadata: MetadataDependencies,
         clocks: Clocks,
+        keeps_own_progress: Callable[[], bool],
     ) -> None:
-        """`registrar` knows the name servers, and its client sends requests to the master."""
+        """`registrar` knows the name servers, and its client sends requests to the master.
+
+        While this replica `keeps_own_progress`, it takes over no metadata.
+        """
         self.lookup = MasterLookup(settings, registrar)
         self.server = ReplicaServer(settings, store)
         self.follower: Follower | None = None
         self.metadata: MetadataReplication | None = None
         if settings.is_replica:
             client = registrar.client
-            self.metadata = MetadataReplication(metadata, client, self._master_address, clocks.steady_ms)
+            self.metadata = MetadataReplication(
+                metadata, client, self._master_address, clocks.steady_ms, keeps_own_progress
+            )
             self.follower = Follower(
                 settings, store, client, self.lookup, clocks.now_ms, self.metadata.sync.wake
             )

@@ -64,6 +64,7 @@ class MetadataReplication:
         client: RemotingClient,
         master_address: Callable[[], str | None],
         steady_ms: ClockMs,
+        is_paused: Callable[[], bool],
     ) -> None:
         """Arguments as of `MetadataSync`."""
         parts, store = dependencies, dependencies.store
@@ -94,6 +95,7 @@ class MetadataReplication:
             ),
             barrier,
             steady_ms,
+            is_paused,
         )
 
     def load(self) -> None:

@@ -54,11 +54,14 @@ class MetadataSync:
         parts: Sequence[Part],
         barrier: LogBarrier,
         steady_ms: ClockMs,
+        is_paused: Callable[[], bool] = lambda: False,
     ) -> None:
         """`master_address` returns the address that clients of the master connect to; None without a master.
 
-        `client` signs its requests if the master checks users.
+        `client` signs its requests if the master checks users. While it `is_paused`, nothing is taken over:
+        this broker acts as the master, or the master has not taken over its progress yet.
         """
+        self._is_paused = is_paused
         self._client = client
         self._master_address = master_address
         self._parts = parts
@@ -99,6 +102,8 @@ class MetadataSync:
     async def _round(self, *, everything: bool) -> None:
         """Take over the parts that are due, and apply the answers that the log allows."""
         async with self._one_at_a_time:
+            if self._is_paused():
+                return
             master = self._current_master()
             if master is None or not await self._is_reachable(master):
                 return

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.groups.names import TRANSACTION_GROUP
+from rmq_remoting.bodies.offsets import DelayOffsetSerializeWrapper
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from tests.support.clock import START_MS
 from tests.unit.broker.acting.parts import GroupBroker
@@ -35,6 +36,11 @@ async def test_delayed_messages(master: GroupBroker, monkeypatch: pytest.MonkeyP
     assert others.bodies == [b"%d" % number for number in range(100)]
     assert {message.topic for message in others.stored} == {"T"}
     assert replica.delay_offsets.get(1) == 100 and replica.delayed.delivered == 100
+    version = DelayOffsetSerializeWrapper.decode(replica.delay_offsets.encode()).data_version
+    await replica.services.delivery.save_offsets()
+    answer = DelayOffsetSerializeWrapper.decode(replica.delay_offsets.encode())
+    assert answer.offset_table == {1: 100} and version is not None and answer.data_version is not None
+    assert answer.data_version.counter == version.counter + 1
     assert replica.store.max_phy_offset() == end
     replica.close()
 

@@ -57,7 +57,24 @@ async def test_a_replica_leaves_everything_to_a_master_that_starts() -> None:
     assert smallest.changed.is_set() and not smallest.may_act and not leaving.done()
     smallest.acts = False
     await leaving
+    assert smallest.keeps_own_progress
     clock.pass_seconds(29)
     assert not smallest.may_act
     clock.pass_seconds(1)  # the master has not come
-    assert smallest.may_act
+    assert smallest.may_act and not smallest.keeps_own_progress
+
+
+async def test_a_replica_keeps_its_progress_for_a_while_after_it_has_acted() -> None:
+    clock = Clock()
+    smallest = _smallest(clock=clock)
+    smallest.acts = False
+    assert not smallest.keeps_own_progress
+    smallest.acts = True
+    assert smallest.keeps_own_progress
+    smallest.told(0, "a")
+    smallest.acts = False
+    clock.pass_seconds(9)
+    smallest.acts = False
+    assert smallest.keeps_own_progress
+    clock.pass_seconds(1)
+    assert not smallest.keeps_own_progress
