@@ -6,6 +6,8 @@ before a block says where that is impossible, and why:
     <!-- not run: REASON -->       the block is only compiled
     <!-- excerpt of PATH -->       the lines of the block are in this file, in the same order
     <!-- run by PATH -->           this test runs the block with what it needs beyond a broker
+
+`<!-- each block is run by PATH -->` stands for a mark at every block of its page.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 _PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 _FENCE: Final = re.compile(r"^( *)```(\w*)")
 _MARK: Final = re.compile(r"^ *<!-- (not run:|excerpt of|run by) (.+) -->$")
+_PAGE_MARK: Final = re.compile(r"^<!-- each block is run by (.+) -->$", re.MULTILINE)
 # Programs that use a Spark session take it from the variable `spark`, as a PySpark shell has it.
 _SPARK: Final = re.compile(r"\bspark\b|\.option\(|Stream\b")
 
@@ -58,7 +61,9 @@ class CodeBlock:
 
 def code_blocks(page: Path) -> Iterator[CodeBlock]:
     """Yield all fenced blocks of a page."""
-    lines = page.read_text().splitlines()
+    text_of_page = page.read_text()
+    lines = text_of_page.splitlines()
+    of_page = _PAGE_MARK.search(text_of_page)
     begin: int | None = None
     language = ""
     for number, line in enumerate(lines):
@@ -70,7 +75,10 @@ def code_blocks(page: Path) -> Iterator[CodeBlock]:
             continue
         text = textwrap.dedent("\n".join(lines[begin + 1 : number])) + "\n"
         mark = _MARK.match(lines[begin - 1]) if begin else None
-        how, note = (How(mark[1]), mark[2]) if mark else (_default(page, text), "")
+        if mark is not None:
+            how, note = How(mark[1]), mark[2]
+        else:
+            how, note = (How.ELSEWHERE, of_page[1]) if of_page else (_default(page, text), "")
         yield CodeBlock(page, begin + 2, language, text, how, note)
         begin = None
 

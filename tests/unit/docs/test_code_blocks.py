@@ -80,3 +80,9 @@ def test_blocks_are_found_with_their_marks(tmp_path: Path) -> None:
         (10, "python", "c\n", How.COMPILED, "needs a second machine"),
         (13, "", "plain\n", How.BESIDE_A_BROKER, ""),
     ]
+
+
+def test_a_mark_may_be_for_a_whole_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n<!-- each block is run by tests/x.py -->\n\n```python\na\n```\n")
+    assert [(each.how, each.note) for each in code_blocks(page)] == [(How.ELSEWHERE, "tests/x.py")]
