@@ -19,6 +19,7 @@ _HEAD: Final = """\
 Options of the commands that this project installs. `COMMAND --help` prints the same.
 
 - [Settings](configuration.md) lists the keys of `--set` and `--config`.
+- [The command line](command_line.md) shows what `rmq` can do.
 - [rmq-store](store_tool.md) explains what its commands check and change.
 - [Deployment](deployment.md) shows the commands in containers and under systemd.
 

@@ -45,17 +45,16 @@ def _alerts(spark: SparkSession, block: CodeBlock, where: dict[str, str]) -> Dat
 @pytest.mark.long
 @pytest.mark.usefixtures("_queries_that_end")
 @pytest.mark.parametrize("page", _PROGRAMS)
-def test_every_block_of_the_page_runs(
-    page: str, spark: SparkSession, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # pages name checkpoints and results without a folder
+def test_every_block_of_the_page_runs(page: str, spark: SparkSession, address: str, tmp_path: Path) -> None:
     where = {"rocketmq.namesrv.addr": address, "subscribe": "orders"}
     sink = {"rocketmq.namesrv.addr": address, "topic": "alerts"}
     names: dict[str, Any] = {"spark": spark, "where": where, "sink": sink}
     for block in _PROGRAMS[page]:
         names["alerts"] = _alerts(spark, block, where)
-        # A page names its checkpoint `checkpoint`, and queries do not share one.
-        program = block.text.replace(_ADDRESS, address).replace('"checkpoint"', f'"checkpoint-{block.line}"')
+        # Relative names would be below the folder that the JVM was started in.
+        program = block.text.replace(_ADDRESS, address)
+        program = program.replace('"checkpoint"', f'"{tmp_path}/checkpoint-{block.line}"')
+        program = program.replace('f"out/', f'f"{tmp_path}/out/')
         exec(compile(program, block.name, "exec"), names)
         for query in spark.streams.active:
             query.processAllAvailable()
