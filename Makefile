@@ -142,3 +142,18 @@ $(SPARK_BENCH_INSTALLED): pyproject.toml constraints.txt
 	$(SPARK_BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  -c $(SPARK_BENCH_VENV)/constraints.txt -e '.[broker,spark]'
 	@touch $@
+
+# `make docs` has a separate environment, too: `make test` needs nothing of it.
+DOCS_VENV := build/docs/venv
+DOCS_INSTALLED := $(DOCS_VENV)/.installed
+SITE := build/docs/site
+
+.PHONY: docs
+docs: $(DOCS_INSTALLED) ## build the site into build/docs/site, and check every page and link
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict
+	$(DOCS_VENV)/bin/python -m docs.site_tools.check $(SITE)
+
+$(DOCS_INSTALLED): pyproject.toml constraints.txt
+	@$(DOCS_VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@

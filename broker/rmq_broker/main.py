@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def _command(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
+    options = argument_parser().parse_args(arguments)
     configuration = load_from(
         options,
         BrokerSettings,
@@ -46,7 +46,8 @@ def _command(arguments: Sequence[str]) -> int:
     return _serve(configuration, options.namesrv_port if options.standalone else None)
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser("rmq-broker", "RocketMQ broker: stores messages and delivers them to consumers.")
     parser.add_argument(
         "-n", "--namesrv", metavar="HOST:PORT[;...]", help="name servers to register with (namesrvAddr)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -23,13 +24,18 @@ def main() -> int:
     return run_command(_command)
 
 
-def _command(arguments: Sequence[str]) -> int:
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = command_parser("rmq-namesrv", _DESCRIPTION)
     parser.add_argument("--port", metavar="PORT", help="port to listen on (listenPort; 9876 by default)")
     parser.add_argument(
         "--print-processors", action="store_true", help="print the tier of each request code, and exit"
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _command(arguments: Sequence[str]) -> int:
+    options = argument_parser().parse_args(arguments)
     configuration = load_from(options, NamesrvSettings, known_keys, {"--port": ("listenPort", options.port)})
     if options.print_config:
         print_config(configuration)

@@ -1,12 +1,14 @@
-"""Every program of the SDK's pages runs against a broker of ours, as printed."""
+"""Every Python program of README and of the pages runs against a broker of ours, as printed.
+
+Programs with a mark, and those for Spark, are tested elsewhere (tests/support/code_blocks.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,21 +17,19 @@ import pytest
 from rmq_client import Message, Producer, PushConsumer
 from tests.support.brokers import running_broker
 from tests.support.certificates import make_certificate
+from tests.support.code_blocks import ROOT, CodeBlock, How, python_blocks
 from tests.support.fronts import fronted_cluster, needs_fronts
 from tests.support.namesrv import running_namesrv
 
-_FOLDER = Path(__file__).resolve().parents[2] / "docs" / "client"
-_PAGES = [path.name for path in sorted(_FOLDER.glob("*.md")) if "```python" in path.read_text()]
-_SECURE_PAGE = "how-to-secure-connections.md"
+_PROGRAMS = python_blocks(How.BESIDE_A_BROKER)
+_SECURE_PAGE = "docs/client/how-to-secure-connections.md"
 _ADDRESS = "127.0.0.1:9876"
 _CA_FILE = "/etc/rmq/ca.pem"
 # Broker settings that the pages require beyond the defaults.
 _SETTINGS = {"recallMessageEnable": "true", "enablePropertyFilter": "true", "traceTopicEnable": "true"}
 _CONSUMED_WITHIN_SECONDS = 20.0
-
-
-def _programs(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (_FOLDER / page).read_text(), re.MULTILINE | re.DOTALL)
+# The programs of some pages run for a while, as a reader wants to see more than one message.
+_LONG_SLEEP, _SHORT_SLEEP = "asyncio.sleep(10)", "asyncio.sleep(1)"
 
 
 @asynccontextmanager
@@ -53,8 +53,13 @@ async def _wait_until_something_is_consumed(consumer: PushConsumer) -> None:
             await asyncio.sleep(0.05)
 
 
-def _run(program: str, name: str) -> None:
-    exec(compile(program, name, "exec"), {"__name__": "__main__"})
+async def _run(block: CodeBlock, replaced: Mapping[str, str]) -> None:
+    """Run a program in a thread, since it runs a loop of its own."""
+    program = block.text
+    for text, replacement in {_LONG_SLEEP: _SHORT_SLEEP, **replaced}.items():
+        program = program.replace(text, replacement)
+    code = compile(program, block.name, "exec")
+    await asyncio.to_thread(exec, code, {"__name__": "__main__"})
 
 
 @pytest.fixture(autouse=True)
@@ -64,22 +69,21 @@ def _consumers_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize("page", [page for page in _PAGES if page != _SECURE_PAGE])
+@pytest.mark.parametrize("page", [page for page in _PROGRAMS if page != _SECURE_PAGE])
 async def test_every_program_of_the_page_runs(page: str, tmp_path: Path) -> None:
     async with _cluster(tmp_path) as address:
-        for number, program in enumerate(_programs(page), 1):
-            await asyncio.to_thread(_run, program.replace(_ADDRESS, address), f"{page} program {number}")
+        for block in _PROGRAMS[page]:
+            await _run(block, {_ADDRESS: address})
 
 
 @needs_fronts
 async def test_the_secure_program_runs_with_tls(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, "servers")
     async with fronted_cluster(tmp_path, tls=certificate.server_context()) as address:
-        for program in _programs(_SECURE_PAGE):
-            secure = program.replace(_ADDRESS, address).replace(_CA_FILE, str(certificate.cert_file))
-            await asyncio.to_thread(_run, secure, _SECURE_PAGE)
+        for block in _PROGRAMS[_SECURE_PAGE]:
+            await _run(block, {_ADDRESS: address, _CA_FILE: str(certificate.cert_file)})
 
 
 def test_every_page_with_a_task_has_a_program() -> None:
-    tasks = {path.name for path in _FOLDER.glob("*.md")} - {"README.md", "reference.md"}
-    assert tasks == set(_PAGES)
+    pages = {f"docs/client/{path.name}" for path in (ROOT / "docs" / "client").glob("*.md")}
+    assert pages - _PROGRAMS.keys() == {"docs/client/README.md", "docs/client/reference.md"}

@@ -70,10 +70,10 @@ class BrokerMetrics:
             "node_id": settings.broker_name,
             **settings.metrics_extra_labels,
         }
-        registry = MetricsRegistry(labels)
+        self.registry = MetricsRegistry(labels)
         for collector in (*collectors, *self._probes, ProcessCollector(), TaskCollector(supervisor)):
-            registry.register(collector)
-        self._server = MetricsServer(registry)
+            self.registry.register(collector)
+        self._server = MetricsServer(self.registry)
         self.port: int | None = None
 
     async def start(self) -> None:

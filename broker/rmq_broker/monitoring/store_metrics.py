@@ -63,12 +63,13 @@ class StoreCollector:
             store.dispatch_behind_bytes,
         )
         stored_ms = self._oldest_ms()
-        if stored_ms > 0:
-            yield _apaches(
-                "rocketmq_storage_message_reserve_time_milliseconds",
-                "Age of the oldest message in the commit log.",
-                max(0, self._now_ms() - stored_ms),
-            )
+        yield Family(
+            "rocketmq_storage_message_reserve_time_milliseconds",
+            "gauge",
+            "Age of the oldest message in the commit log.",
+            [(_APACHES_VALUES, max(0, self._now_ms() - stored_ms))] if stored_ms > 0 else (),
+            _APACHES_LABELS,
+        )
 
     def _oldest_ms(self) -> int:
         """Store time of the log's first message, read once for each file that the log begins with.

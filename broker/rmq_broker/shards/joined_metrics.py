@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.daemon.exposition import counter, gauge, render
+from rmq_remoting.daemon.exposition import Family, counter, gauge, render
 
 if TYPE_CHECKING:
     from .common_tables import CommonTables
@@ -65,17 +65,22 @@ class JoinedMetrics:
     def _state(self, runner: ShardRunner, *, is_up: bool) -> bytes:
         """Return what the supervisor knows about a shard."""
         plan = runner.plan
-        families = [
-            gauge("rmq_shard_up", "Whether a shard answered this scrape: 1 or 0.", is_up),
-            counter("rmq_shard_restarts_total", "Restarts of a shard that had ended.", runner.restarts),
-            gauge(
-                "rmq_shard_pending_changes",
-                "Topics and groups that a shard has yet to get or to delete.",
-                self._tables.behind_count(plan.number),
-            ),
-        ]
+        families = shard_families(is_up, runner.restarts, self._tables.behind_count(plan.number))
         labels = {**self._labels, "node_id": plan.broker_name}
         return "".join(render(families, labels)).encode()
+
+
+def shard_families(is_up: bool, restarts: int, pending_changes: int) -> list[Family]:
+    """Return the metrics that a supervisor adds for each shard."""
+    return [
+        gauge("rmq_shard_up", "Whether a shard answered this scrape: 1 or 0.", is_up),
+        counter("rmq_shard_restarts_total", "Restarts of a shard that had ended.", restarts),
+        gauge(
+            "rmq_shard_pending_changes",
+            "Topics and groups that a shard has yet to get or to delete.",
+            pending_changes,
+        ),
+    ]
 
 
 async def scrape(port: int, timeout_seconds: float = _SCRAPE_SECONDS) -> bytes:

@@ -21,7 +21,7 @@ EXIT_USAGE: Final = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0, 1 if damage was found, 2 if nothing could be done."""
-    options = _parser().parse_args(arguments)
+    options = argument_parser().parse_args(arguments)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="rmq-store",
         description="Inspect the store directory of a broker, stopped or running; repair a stopped one.",
@@ -108,8 +109,8 @@ def _add_dump(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command.add_argument(
         "--output", choices=["table", "json"], default="table", help="a table, or JSON lines"
     )
-    command.add_argument("--topic", metavar="TOPIC")
-    command.add_argument("--queue", type=_whole, metavar="ID")
+    command.add_argument("--topic", metavar="TOPIC", help="messages of this topic")
+    command.add_argument("--queue", type=_whole, metavar="ID", help="messages of the queue with this number")
     command.add_argument("--from-offset", type=_whole, metavar="N", help="first queue offset")
     command.add_argument("--count", type=_positive, metavar="N", help="show at most N messages")
     command.add_argument("--key", metavar="KEY", help="messages with this key")

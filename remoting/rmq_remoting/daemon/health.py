@@ -1,4 +1,4 @@
-"""The command `rmq-health`: sends a request that only a running name server or broker answers.
+"""The command `rmq-health`: send a request that only a running name server or broker answers.
 
     rmq-health [namesrv|broker] [HOST:PORT]    exit code 0: the daemon answers; 1: it does not, with the cause
 
@@ -96,14 +96,32 @@ def _target(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> t
     return role, host.strip("[]"), int(port)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit code."""
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="rmq-health", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("role", nargs="?", choices=list(ROLES), help="the kind of daemon")
-    parser.add_argument("address", nargs="?", metavar="HOST:PORT", help="by default its usual port, here")
-    parser.add_argument("--timeout", type=float, default=4.0, metavar="SECONDS", help="default 4")
+    parser.add_argument(
+        "role",
+        nargs="?",
+        choices=list(ROLES),
+        help="kind of daemon; by default, the one that listens on its usual port",
+    )
+    parser.add_argument(
+        "address",
+        nargs="?",
+        metavar="HOST:PORT",
+        help="its address; by default, its usual port on this machine",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=4.0, metavar="SECONDS", help="the longest wait for the answer"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Ask the daemon; return the exit code."""
+    parser = argument_parser()
     options = parser.parse_args(arguments)
     try:
         role, host, port = _target(parser, options)

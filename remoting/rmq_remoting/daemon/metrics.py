@@ -13,7 +13,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,10 @@ class MetricsRegistry:
     def register(self, collector: Collector) -> None:
         """Include a collector in every scrape."""
         self._collectors.append(collector)
+
+    def collectors(self) -> Sequence[Collector]:
+        """Return the registered collectors, in their order."""
+        return tuple(self._collectors)
 
     def render(self) -> Iterator[str]:
         """Yield the exposition in pieces. A collector that fails is logged, counted and omitted."""

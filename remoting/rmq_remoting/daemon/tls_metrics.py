@@ -17,14 +17,12 @@ class TlsCollector:
     def collect(self) -> Iterator[Family]:
         """Yield the metrics."""
         contexts = self._contexts
-        if contexts.expires_at is not None:
-            yield Family(
-                "rmq_tls_certificate_expiry_timestamp_seconds",
-                "gauge",
-                "When the certificate of the daemon's port expires, in seconds since 1970.",
-                [((), contexts.expires_at)],
-                (),
-            )
+        yield Family(
+            "rmq_tls_certificate_expiry_timestamp_seconds",
+            "gauge",
+            "When the certificate of the daemon's port expires, in seconds since 1970.",
+            () if contexts.expires_at is None else [((), contexts.expires_at)],
+        )
         yield counter(
             "rmq_tls_reloads_total", "Times that changed certificates or keys were loaded.", contexts.reloads
         )

@@ -85,7 +85,7 @@ def test_unflushed_messages_have_no_entries(observed: _Observed) -> None:
 
 def test_the_age_of_the_oldest_message(observed: _Observed) -> None:
     name = "rocketmq_storage_message_reserve_time_milliseconds"
-    assert name not in observed.scrape()
+    assert observed.scrape()[name] == {}
     for _ in range(3):
         put(observed.store, b"x" * 40_000)
     observed.clock.now_ms = START_MS + 1000
@@ -149,8 +149,8 @@ async def test_the_age_of_an_oldest_message_that_is_not_in_memory(observed: _Obs
     put(observed.store, b"x" * 100)
     observed.clock.now_ms = START_MS + 1000
     make_cold(observed.store)
-    assert name not in observed.scrape()
-    await until(lambda: name in observed.scrape())
+    assert observed.scrape()[name] == {}
+    await until(lambda: observed.scrape()[name] != {})
     assert observed.value(name) == START_MS + 1000 - observed.store.store_time_at("TopicA", 0, 0)
 
 

@@ -1,0 +1,182 @@
+"""Write docs/api/, the lists of names whose docstrings the site shows: `python docs/make_api.py`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_FOLDER: Final = Path(__file__).with_name("api")
+_PACKAGE: Final = "rmq_client"
+_INIT: Final = Path(__file__).parents[1] / "client" / _PACKAGE / "__init__.py"
+_HEAD: Final = """\
+# Python API
+
+Every public name of `rmq_client`, with the docstrings of the code. The site shows a docstring where a page in
+`docs/api` has a line that begins with `:::`.
+
+| page | names |
+|---|---|
+"""
+_FOOT: Final = """\
+
+[The reference of the SDK](../client/reference.md) has parameters and defaults as tables.
+
+These pages are written by `python docs/make_api.py`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPage:
+    """A page: file, title, introduction, the modules whose names it has, the names that come first."""
+
+    file: str
+    title: str
+    text: str
+    modules: tuple[str, ...]
+    first: tuple[str, ...] = ()
+    inherited: bool = True  # whether classes show the members of their bases
+
+
+# The first page with a prefix of a name's module has the name.
+_PAGES: Final = (
+    ApiPage(
+        "producer.md",
+        "Producer",
+        "Sending, its policies and its results. Guides: [send messages reliably](../client/how-to-send.md),\n"
+        "[send many messages](../client/how-to-send-many.md),\n"
+        "[transactions](../client/how-to-transactions.md).",
+        (
+            "rmq_client.producer",
+            "rmq_client.replies",
+            "rmq_client.results",
+            "rmq_client.transactions",
+            "rmq_remoting.compression",
+        ),
+        ("Producer", "SendResult", "SendStatus"),
+    ),
+    ApiPage(
+        "rebalancing.md",
+        "Division of queues",
+        "Strategies by which the members of a group divide the queues of a topic. Guide: [divide the queues\n"
+        "differently](../client/how-to-push.md#divide-the-queues-differently).",
+        ("rmq_client.consumer.rebalancing",),
+    ),
+    ApiPage(
+        "consumers.md",
+        "Consumers",
+        "The three kinds of consumers, and their settings. Guides: [push](../client/how-to-push.md),\n"
+        "[simple](../client/how-to-simple.md) and [pull](../client/how-to-pull.md) consumers.",
+        ("rmq_client.consumer",),
+        ("PushConsumer", "SimpleConsumer", "PullConsumer"),
+    ),
+    ApiPage(
+        "messages.md",
+        "Messages",
+        "A producer sends a `Message`. A consumer receives a `MessageExt`.",
+        ("rmq_remoting.message", "rmq_remoting.message_queue"),
+    ),
+    ApiPage(
+        "admin.md",
+        "Admin",
+        "Topics, groups, offsets and queries. Guide: [administer topics, messages and\n"
+        "groups](../client/how-to-administer.md).",
+        ("rmq_client.admin", "rmq_client.message_queries", "rmq_client.network", "rmq_remoting.bodies"),
+        ("Admin",),
+    ),
+    ApiPage(
+        "settings.md",
+        "Settings of clients",
+        "Settings that all objects take by `settings=`. Guides: [access keys and\n"
+        "TLS](../client/how-to-secure-connections.md), [namespaces](../client/how-to-namespaces.md).",
+        (
+            "rmq_client.checks",
+            "rmq_client.credentials",
+            "rmq_client.settings",
+            "rmq_client.tls",
+            "rmq_remoting.command",
+            "rmq_remoting.connection",
+        ),
+        ("ClientSettings",),
+    ),
+    ApiPage(
+        "hooks.md",
+        "Hooks and traces",
+        "Code of the application around sends and around calls of the listener, and traces of messages.\n"
+        "Guides: [trace messages](../client/how-to-trace.md), [watch a\n"
+        "consumer](../client/how-to-push.md#watch-a-consumer).",
+        ("rmq_client.hooks", "rmq_client.trace"),
+        ("SendHook", "ConsumeHook", "Tracing"),
+    ),
+    ApiPage(
+        "raw.md",
+        "Undecoded pulls",
+        "Reading of queues as bytes, for programs that decode messages themselves.",
+        ("rmq_client.pull_status", "rmq_client.raw_pulls"),
+        ("RawPuller",),
+    ),
+    ApiPage(
+        "errors.md",
+        "Errors",
+        "All errors of the SDK. [The table of errors](../client/reference.md#errors) tells them apart.",
+        ("rmq_client.errors", "rmq_remoting.message_errors"),
+        ("ClientError", "UsageError"),
+        inherited=False,
+    ),
+)
+_NOT_INHERITED: Final = "    options:\n      inherited_members: false\n"
+_BLOCKING: Final = """\
+# Without asyncio
+
+`rmq_client.blocking` has the same classes for programs without an event loop. Their constructors and methods
+are those of the asyncio classes, without `await`. Guide: [the SDK without
+asyncio](../client/how-to-blocking.md).
+
+::: rmq_client.blocking
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its file. Raises LookupError for a name that no page has."""
+    names: dict[str, list[str]] = {page.file: list(page.first) for page in _PAGES}
+    for name, module in _public_names():
+        found = names[_page_of(name, module).file]
+        if name not in found:
+            found.append(name)
+    texts = {page.file: _text(page, names[page.file]) for page in _PAGES}
+    rows = [f"| [{page.title}]({page.file}) | {_code(names[page.file])} |\n" for page in _PAGES]
+    rows.append("| [Without asyncio](blocking.md) | `rmq_client.blocking` |\n")
+    return {"README.md": _HEAD + "".join(rows) + _FOOT, **texts, "blocking.md": _BLOCKING}
+
+
+def _text(page: ApiPage, names: list[str]) -> str:
+    options = "" if page.inherited else _NOT_INHERITED
+    directives = "".join(f"\n::: {_PACKAGE}.{name}\n{options}" for name in names)
+    return f"# {page.title}\n\n{page.text}\n{directives}"
+
+
+def _code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _page_of(name: str, module: str) -> ApiPage:
+    for page in _PAGES:
+        if any(module == prefix or module.startswith(f"{prefix}.") for prefix in page.modules):
+            return page
+    raise LookupError(f"{name} of {module} is on no page: add the module to one of _PAGES in {__file__}")
+
+
+def _public_names() -> Iterator[tuple[str, str]]:
+    """Yield the public names of the package and the modules that they are imported from."""
+    for node in ast.walk(ast.parse(_INIT.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = f"{_PACKAGE}.{node.module}" if node.level else node.module
+            if module.startswith("rmq_"):
+                yield from ((alias.asname or alias.name, module) for alias in node.names)
+
+
+if __name__ == "__main__":
+    for _file, _written in pages().items():
+        (_FOLDER / _file).write_text(_written)

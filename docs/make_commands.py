@@ -1,0 +1,94 @@
+"""Write docs/commands.md from the parsers of the commands themselves: `python docs/make_commands.py`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import runpy
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+_PAGE: Final = Path(__file__).with_name("commands.md")
+_HEAD: Final = """\
+# Commands
+
+Options of the commands that this project installs. `COMMAND --help` prints the same.
+
+- [Settings](configuration.md) lists the keys of `--set` and `--config`.
+- [The command line](command_line.md) shows what `rmq` can do.
+- [rmq-store](store_tool.md) explains what its commands check and change.
+- [Deployment](deployment.md) shows the commands in containers and under systemd.
+
+The daemons print one line that begins with `ready` on standard output as soon as they serve. They exit with
+0 after a graceful shutdown, with 1 after a failure, and with 2 for an invalid command line or configuration.
+
+This page is written by `python docs/make_commands.py`.
+"""
+_ROOT: Final = Path(__file__).parents[1]
+# A program that only images have.
+_HEALTH: Final = _ROOT / "deploy" / "health.py"
+_LINE_CHARACTERS: Final = 118
+_NO_PARSER: Final = "Option --help describes the arguments of each of its commands."
+
+
+def page() -> str:
+    """Return the whole page."""
+    parsers: list[argparse.ArgumentParser] = []
+    for command, place in _scripts().items():
+        module = importlib.import_module(place.partition(":")[0])
+        make = getattr(module, "argument_parser", None)
+        parsers.append(make() if make else argparse.ArgumentParser(command, description=_NO_PARSER))
+    if _HEALTH.exists():
+        parsers.append(runpy.run_path(str(_HEALTH))["argument_parser"]())
+    return _HEAD + "".join(_section(parser, "##") for parser in parsers)
+
+
+def _scripts() -> dict[str, str]:
+    """Return the installed commands, and module and function of each."""
+    scripts = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert isinstance(scripts, dict)
+    return scripts
+
+
+def _section(parser: argparse.ArgumentParser, level: str) -> str:
+    description = inspect.cleandoc(parser.description or "").split("\n\n")[0]
+    text = f"\n{level} {parser.prog}\n\n{textwrap.fill(description, _LINE_CHARACTERS)}\n"
+    rows = [_row(action) for action in _shown(parser)]
+    if rows:
+        text += "\n| argument | default | meaning |\n|---|---|---|\n" + "".join(rows)
+    return text + "".join(_section(command, f"{level}#") for command in _commands(parser))
+
+
+def _shown(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+            yield action
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.values()
+
+
+def _row(action: argparse.Action) -> str:
+    values = "\\|".join(map(str, action.choices or ())) or str(action.metavar or action.dest.upper())
+    if action.option_strings:
+        name = ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {values}")
+    else:
+        name = f"[{values}]" if action.nargs == "?" else values
+    meaning = (action.help or "").replace("|", "\\|")
+    return f"| `{name}` | {_default(action)} | {meaning} |\n"
+
+
+def _default(action: argparse.Action) -> str:
+    is_plain = isinstance(action.default, int | float | str) and not isinstance(action.default, bool)
+    return f"`{action.default}`" if is_plain and action.default != argparse.SUPPRESS else ""
+
+
+if __name__ == "__main__":
+    _PAGE.write_text(page())

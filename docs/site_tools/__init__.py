@@ -1,0 +1,1 @@
+"""Tools that `make docs` builds and checks the site with."""
