@@ -72,15 +72,20 @@ class Broker:
 
     async def start(self) -> str:
         """Load, listen and register; return the text of the ready line. Raises StartError."""
+        await self.start_alone()
+        return await self._register()
+
+    async def start_alone(self) -> None:
+        """Load and listen, known to no name server. Raises StartError."""
         await self._load()
         await self._start_tasks()
         self._is_loaded = True
         await self.listeners.start()
         await self.metrics.start()
-        return await self._register()
 
     async def stop(self) -> None:
         """Shut down gracefully: answer the requests under way, leave all state on disk. Raises OSError."""
+        await self.replication.keep_in_sync_set(self._supervisor)
         self.listeners.stop_accepting()
         await self._unregister()
         self.services.pulls.held_pulls.release_all()
@@ -122,6 +127,8 @@ class Broker:
             raise StartError(str(error)) from error
         services.access.start(services.migration.apply)
         services.topics.start()
+        if self.replication.elected_epoch is not None:
+            services.topics.table.elected(self.replication.elected_epoch)
         services.groups.start()
         services.filters.start(
             services.storage.store.last_timestamp_ms,

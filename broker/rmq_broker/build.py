@@ -4,7 +4,7 @@ ports and address          network/address.py
 tiers                      network/tiers.py
 services                   services.py, and `service.py` in the folder of each domain
 registrar                  registration/registrar.py
-replication                replication/service.py
+replication                replication/service.py, and with a controller replication/controlled.py
 processors by family       processors/build.py
 two dispatchers            processors/processor_table.py
 master's services          master_services.py, acting/service.py
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
 
+    from .controller.member import GroupMember
     from .settings.broker import BrokerSettings
 
 
@@ -55,16 +56,21 @@ async def build_broker(
     supervisor: TaskSupervisor,
     clocks: Clocks | None = None,
     access_tables: AccessTables | None = None,
+    ports: BoundPorts | None = None,
+    member: GroupMember | None = None,
 ) -> Broker:
     """Take the ports and build a broker on them; `start` opens its store. Raises StartError.
 
     Its background tasks belong to `supervisor`. Without `clocks` it has the clocks of this machine. Users and
-    rules are in `access_tables` if a name server in this process has them.
+    rules are in `access_tables` if a name server in this process has them. `ports`: those that are taken
+    already. `member`: the broker's place in a group with a controller.
     """
-    ports = bind_ports(configuration.settings)
+    ports = ports or bind_ports(configuration.settings)
     try:
         address = await resolve_address(configuration.settings, ports.main_port)
-        return _build(configuration, supervisor, ports, address, clocks or system_clocks(), access_tables)
+        return _build(
+            configuration, supervisor, ports, address, clocks or system_clocks(), access_tables, member
+        )
     except BaseException:
         ports.close()
         raise
@@ -88,12 +94,15 @@ def _build(
     address: BrokerAddress,
     clocks: Clocks,
     access_tables: AccessTables | None,
+    member: GroupMember | None,
 ) -> Broker:
     settings = configuration.settings
     tiers = Tiers.of(settings)
     services = build_services(settings, address.store_host, tiers.pull_cold, clocks, access_tables)
     configuration.on_change(services.topics.settings_changed)
-    processing = build_processing(configuration, services, tiers, address, ports.replication_port, clocks)
+    processing = build_processing(
+        configuration, services, tiers, address, ports.replication_port, clocks, member
+    )
     registrar, replication, processors = processing.registrar, processing.replication, processing.processors
     dispatchers = build_dispatchers(processors, tiers, services.access.guard, services.replays)
     listeners = Listeners(
@@ -164,6 +173,7 @@ def build_processing(
     address: BrokerAddress,
     replication_port: int,
     clocks: Clocks,
+    member: GroupMember | None = None,
 ) -> Processing:
     """Build the processors, replication, and the registrar, whose connections others share."""
     settings = configuration.settings
@@ -174,6 +184,7 @@ def build_processing(
         settings.broker_id,
         str(address),
         ha_address,
+        is_elected=member is not None,
     )
     keys = settings.own_keys
     signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
@@ -190,6 +201,7 @@ def build_processing(
         _metadata(settings, services),
         clocks,
         lambda: smallest.keeps_own_progress,
+        member,
     )
     runtime_info = build_runtime_info(settings, services, tiers)
     processors = build_processors(

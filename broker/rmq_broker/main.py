@@ -97,6 +97,8 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         install(os.environ)
 
     async def build(supervisor: TaskSupervisor) -> Daemon:
+        if configuration.settings.enable_controller_mode:
+            return await _build_controlled(configuration, supervisor, namesrv_port)
         if namesrv_port is None:
             return await build_broker(configuration, supervisor)
         from .standalone import build_standalone  # noqa: PLC0415 (only this form imports the name server)
@@ -105,6 +107,21 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
 
     prepare_process(configuration, "rmq.broker")
     return run_daemon(build, stop_timeout_seconds=configuration.settings.shutdown_wait_seconds)
+
+
+async def _build_controlled(
+    configuration: Configuration[BrokerSettings], supervisor: TaskSupervisor, namesrv_port: int | None
+) -> Daemon:
+    from rmq_remoting.daemon.lifecycle import StartError  # noqa: PLC0415 (as in _serve)
+
+    from .controlled import build_controlled  # noqa: PLC0415 (only a broker with a controller imports this)
+
+    if namesrv_port is not None:
+        raise StartError(
+            "--standalone cannot be combined with enableControllerMode=true: a group needs a name server "
+            "that outlives each of its brokers; run rmq-namesrv, and give its address by -n"
+        )
+    return await build_controlled(configuration, supervisor)
 
 
 def _serve_shards(configuration: Configuration[BrokerSettings], options: argparse.Namespace) -> int:

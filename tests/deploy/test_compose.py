@@ -18,6 +18,7 @@ from tests.support.requirements import tool_or_skip
 BASE = DEPLOY / "compose.yaml"
 FULL = DEPLOY / "compose.full.yaml"
 CLUSTER = DEPLOY / "compose.cluster.yaml"
+FAILOVER = DEPLOY / "compose.failover.yaml"
 _VARIABLE = re.compile(r"\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
 _SECONDS = re.compile(r"(\d+)s")
 
@@ -39,13 +40,17 @@ def _substituted(value: Any) -> Any:
     return [_substituted(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("file", [BASE, FULL, CLUSTER], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [BASE, FULL, CLUSTER, FAILOVER], ids=lambda file: file.name)
 def test_the_files_match_the_schema(file: Path) -> None:
     checker = tool_or_skip("check-jsonschema", "Python package check-jsonschema")
     judged([checker, "--builtin-schema", "vendor.compose-spec", file])
 
 
-@pytest.mark.parametrize("files", [[BASE], [BASE, FULL], [CLUSTER]], ids=["base", "full", "cluster"])
+@pytest.mark.parametrize(
+    "files",
+    [[BASE], [BASE, FULL], [CLUSTER], [FAILOVER]],
+    ids=["base", "full", "cluster", "failover"],
+)
 def test_compose_accepts_the_files(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     docker = tool_or_skip("docker", "Docker with its compose plugin")
     monkeypatch.setenv("GRAFANA_ADMIN_PASSWORD", "secret")
@@ -147,3 +152,34 @@ def test_the_cluster_has_two_groups_of_a_master_and_a_replica() -> None:
     assert groups == {"broker-a": both, "broker-b": both}
     assert len({port.partition(":")[0] for port in ports}) == len(ports)
     assert set(yaml_of(CLUSTER)["volumes"]) == set(services)
+
+
+def test_two_groups_of_two_brokers_have_a_controller_of_apaches() -> None:
+    content = yaml_of(FAILOVER)
+    services = {name: _substituted(service) for name, service in content["services"].items()}
+    controller = services.pop("controller")
+    assert controller["image"] == "apache/rocketmq:5.3.3"
+    lines = dict(line.split("=") for line in content["configs"]["controller"]["content"].split())
+    address = lines["controllerDLegerPeers"].removeprefix(f"{lines['controllerDLegerSelfId']}-")
+    mounts = {volume.split(":")[1] for volume in controller["volumes"]}
+    assert lines["controllerStorePath"] in mounts
+    bin_folder = tool_or_skip("rmq-broker", "this project itself").parent
+    groups: list[str] = []
+    ports: list[str] = []
+    for name, service in services.items():
+        program, *arguments = service["command"]
+        ports += service["ports"]
+        if program != "rmq-broker":
+            continue
+        settings = dict(word.split("=", 1) for word in arguments if "=" in word)
+        listens = settings["listenPort"]
+        assert service["ports"] == [f"{listens}:{listens}", f"{int(listens) - 2}:{int(listens) - 2}"]
+        assert service["healthcheck"]["test"][-1] == f"127.0.0.1:{listens}"
+        assert settings["brokerIP1"] == settings["brokerIP2"] == name
+        assert (settings["enableControllerMode"], settings["controllerAddr"]) == ("true", address)
+        groups.append(settings["brokerName"])
+        if len(groups) == 1:
+            judged([bin_folder / program, *arguments, "--print-config"])
+    assert sorted(groups) == ["broker-a", "broker-a", "broker-b", "broker-b"]
+    assert len({port.partition(":")[0] for port in ports}) == len(ports)
+    assert set(content["volumes"]) == {*services, "controller"}

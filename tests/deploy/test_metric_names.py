@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark_rocketmq.lag import LagListener
 from tests.deploy.tools import DEPLOY, yaml_of
 from tests.support.broker_requests import ask_among_notifications, heartbeat, pull, send, sent
+from tests.support.fake_controller import fake_controller
 from tests.support.own_servers import OwnBroker, OwnNamesrv, OwnShards
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.promql import labels_grouped_by, metrics_asked_for
@@ -52,10 +53,21 @@ def _of_a_stream() -> Iterator[tuple[str, frozenset[str]]]:
 async def labels(tmp_path: Path) -> _Labels:
     """The labels of each metric of a stream, and of daemons that served clients."""
     found: defaultdict[str, frozenset[str]] = defaultdict(lambda: _ADDED)
-    ports = [free_port() for _ in range(4)]
+    ports = [free_port() for _ in range(5)]
     replica = {"brokerRole": "SLAVE", "brokerId": "1"}
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
     async with (
+        fake_controller() as controller,
+        OwnBroker(
+            "",
+            home=tmp_path / "elected",
+            settings={
+                **metrics[4],
+                "brokerName": "broker-b",
+                "enableControllerMode": "true",
+                "controllerAddr": controller.address,
+            },
+        ),
         OwnNamesrv(home=tmp_path / "namesrv", settings=metrics[0]) as namesrv,
         OwnBroker(namesrv.address, home=tmp_path / "broker", settings=metrics[1]) as broker,
         OwnBroker(namesrv.address, home=tmp_path / "replica", settings={**metrics[2], **replica}),

@@ -14,7 +14,7 @@ from typing import Self
 
 from tests.support.jvm import QUICK, java_command
 from tests.support.ports import LOOPBACK, free_broker_port, free_port
-from tests.support.probe import cluster_info, has_broker, is_listening, register_again
+from tests.support.probe import cluster_info, has_broker, is_listening, leads, register_again
 from tests.support.processes import ServerProcess, Usage
 from tests.support.toolchain import JavaProgram
 
@@ -199,6 +199,38 @@ class ApacheNamesrv(ApacheServer):
         except (OSError, TimeoutError):
             return False
         return True
+
+
+class ApacheController(ApacheServer):
+    """Apache's controller, alone in its DLedger group on a free port, or `port`."""
+
+    main_class = "org.apache.rocketmq.controller.ControllerStartup"
+    name = "controller"
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        *,
+        port: int | None = None,
+        home: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = SMALL_HEAP,
+    ) -> None:
+        super().__init__(program, port=port or free_port(), home=home, jvm_options=jvm_options, properties={})
+        self.settings = dict(settings or {})
+
+    def configuration(self) -> Mapping[str, str]:
+        return {
+            "controllerDLegerGroup": "group1",
+            "controllerDLegerPeers": f"n0-{self.address}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": str(self.home / "controller"),
+            "mappedFileSize": str(16 << 20),
+            **self.settings,
+        }
+
+    async def is_ready(self) -> bool:
+        return await leads(self.address)
 
 
 class ApacheBroker(ApacheServer):

@@ -8,6 +8,7 @@ import struct
 
 _UPDATE_BROKER_CONFIG = 25
 _GET_BROKER_CLUSTER_INFO = 106
+_CONTROLLER_GET_METADATA_INFO = 1005
 _TIMEOUT_SECONDS = 2.0
 
 
@@ -17,6 +18,15 @@ async def cluster_info(namesrv_address: str) -> str:
     OSError or TimeoutError if there is no answer at `namesrv_address` ("host:port").
     """
     return (await _ask(namesrv_address, _GET_BROKER_CLUSTER_INFO)).decode()
+
+
+async def leads(controller_address: str) -> bool:
+    """Whether the controller answers and knows a leader of its group."""
+    try:
+        head, _ = await _ask_whole(controller_address, _CONTROLLER_GET_METADATA_INFO)
+    except (OSError, TimeoutError):
+        return False
+    return bool(json.loads(head).get("extFields", {}).get("controllerLeaderAddress"))
 
 
 async def has_broker(namesrv_address: str, broker_address: str) -> bool:
@@ -45,6 +55,11 @@ async def register_again(broker_address: str) -> None:
 
 
 async def _ask(address: str, code: int, body: bytes = b"") -> bytes:
+    return (await _ask_whole(address, code, body))[1]
+
+
+async def _ask_whole(address: str, code: int, body: bytes = b"") -> tuple[bytes, bytes]:
+    """Header and body of the answer."""
     async with asyncio.timeout(_TIMEOUT_SECONDS):
         host, _, port = address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -55,7 +70,7 @@ async def _ask(address: str, code: int, body: bytes = b"") -> bytes:
         finally:
             writer.close()
     header_length = struct.unpack_from(">i", frame)[0] & 0xFFFFFF
-    return frame[4 + header_length :]
+    return frame[4 : 4 + header_length], frame[4 + header_length :]
 
 
 def _request(code: int, body: bytes) -> bytes:

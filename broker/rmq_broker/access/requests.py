@@ -118,14 +118,22 @@ _CLUSTER_READS: Final = frozenset(
         Code.AUTH_LIST_ACL,
         Code.GET_BROKER_CONFIG,
         Code.GET_BROKER_HA_STATUS,
+        Code.GET_BROKER_EPOCH_CACHE,
         Code.GET_BROKER_RUNTIME_INFO,
         Code.VIEW_BROKER_STATS_DATA,
     }
 )
 
-# Requests that touch nothing of others: a check of one's own subscription, and replies to requests of
-# clients, which reach only the client that waits for them.
-_FREE: Final = frozenset({Code.CHECK_CLIENT_CONFIG, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
+# Requests that touch nothing of others: a check of one's own subscription, replies to requests of clients,
+# which reach only the client that waits for them, and a hint that the broker should ask its controller.
+_FREE: Final = frozenset(
+    {
+        Code.CHECK_CLIENT_CONFIG,
+        Code.SEND_REPLY_MESSAGE,
+        Code.SEND_REPLY_MESSAGE_V2,
+        Code.NOTIFY_BROKER_ROLE_CHANGED,
+    }
+)
 
 
 # Of the requests with needs of their own, those of operators.

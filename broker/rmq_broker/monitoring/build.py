@@ -11,6 +11,7 @@ from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tls_metrics import TlsCollector
 
 from ..acting.metrics import ActingCollector
+from ..controller.metrics import ControllerCollector
 from ..pop.metrics import PopCollector
 from ..registration.metrics import RegistrationCollector
 from ..replication.metadata.metrics import MetadataCollector
@@ -99,6 +100,8 @@ def build_metrics(
     )
     if replication.metadata is not None:
         collectors += (MetadataCollector(replication.metadata.sync, steady_ms),)
+    if replication.controlled is not None:
+        collectors += (ControllerCollector(replication.controlled.member),)
     if services.replays is not None:
         collectors += (services.replays,)
     return BrokerMetrics(settings, supervisor, collectors)

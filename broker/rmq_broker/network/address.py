@@ -47,6 +47,11 @@ class BoundPorts:
         return int(self.main.getsockname()[1])
 
     @property
+    def fast_port(self) -> int:
+        """The number of the port for sends."""
+        return int(self.fast.getsockname()[1])
+
+    @property
     def replication_port(self) -> int:
         """The number of the port that replicas connect to."""
         return int(self.replication.getsockname()[1])

@@ -160,6 +160,8 @@ def _table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.EXCHANGE_BROKER_HA_INFO,), by.admin.replication.exchange, tiers.admin),
         ((Code.GET_BROKER_HA_STATUS,), by.admin.replication.status, tiers.admin),
         ((Code.RESET_MASTER_FLUSH_OFFSET,), by.admin.replication.reset_master_flush_offset, tiers.admin),
+        ((Code.GET_BROKER_EPOCH_CACHE,), by.admin.replication.epochs, tiers.admin),
+        ((Code.NOTIFY_BROKER_ROLE_CHANGED,), by.admin.replication.role_changed, tiers.admin),
     ]
 
 

@@ -34,13 +34,17 @@ _CRC_MASK: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """The registering broker; clients connect to `address`, replicas to `ha_address`; both host:port."""
+    """The registering broker; clients connect to `address`, replicas to `ha_address`; both host:port.
+
+    `is_elected`: a controller decides which broker of this name is the master.
+    """
 
     cluster: str
     name: str
     broker_id: int
     address: str
     ha_address: str
+    is_elected: bool = False
 
 
 class Announcements:

@@ -52,6 +52,14 @@ class RouteConflict:
 
         `is_replaced`: this broker's registration took the route over, otherwise it was ignored.
         """
+        if self._identity.is_elected and is_replaced:
+            log.info(
+                "route taken over name_server=%s broker=%s from=%s",
+                self._name_server,
+                self._identity.name,
+                holder,
+            )
+            return
         if holder == self.holder:
             return
         self.holder = holder

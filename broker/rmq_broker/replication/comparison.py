@@ -11,15 +11,18 @@ record agrees, all bytes before it agree.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
-from ..registration.master_address import MasterAddress
-from .master import LogExtent, MasterConnection, MasterUnavailable, connected
+from .master import LogExtent, MasterConnection, MasterUnavailable
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from ..store.api import MessageStore
+
+Connect = Callable[[], AbstractAsyncContextManager[MasterConnection]]
 
 _FIRST_WINDOW_BYTES: Final = 64 << 10
 _WINDOW_GROWTH: Final = 16
@@ -29,16 +32,11 @@ class Unrelated(Exception):
     """The two logs have nothing in common, or no longer: the replica cannot follow."""
 
 
-async def common_end(
-    store: MessageStore,
-    master: MasterAddress,
-    extent: LogExtent,
-    executor: Executor,
-    silence_seconds: float,
-) -> int:
+async def common_end(store: MessageStore, extent: LogExtent, executor: Executor, connect: Connect) -> int:
     """Return the log offset up to which the master, whose log has the `extent`, has this log.
 
-    It is where a record ends. Raises MasterUnavailable, ReplicationProtocolError, Unrelated, OSError.
+    It is where a record ends. `connect` makes a connection to the master that is for this comparison alone.
+    Raises MasterUnavailable, ReplicationProtocolError, Unrelated, OSError.
     """
     own = LogExtent(store.min_phy_offset(), store.max_phy_offset())
     if own.end < extent.begin:
@@ -60,7 +58,7 @@ async def common_end(
     window = _FIRST_WINDOW_BYTES
     while True:
         first = max(begin, end - window)
-        async with connected(master.ha, silence_seconds) as connection:
+        async with connect() as connection:
             differs_at = await _compare(store, connection, first, end, executor)
         if differs_at is None:
             return end

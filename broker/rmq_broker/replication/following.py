@@ -78,16 +78,19 @@ class Follower:
         self._second = 0  # the one that is counted
         self._received_before = 0  # before this second
         self._received_here = 0  # over the present connection
+        self._connection: MasterConnection | None = None
+        self._master_changed = asyncio.Event()
         self.status = FollowerStatus()
 
     async def run(self) -> None:
         """Follow the master. Raises DaemonRestart once a truncation of the log is requested."""
         failures = 0
         while True:
+            self._master_changed.clear()
             master = self.status.master = await self._lookup.find()
             if master is None:
-                self._failed("no master is known: no name server has told one, and haMasterAddress is empty")
-                await asyncio.sleep(_LOOK_SECONDS)
+                self._failed(self._lookup.unknown)
+                await self._pause(_LOOK_SECONDS)
                 continue
             began = time.monotonic()
             try:
@@ -104,13 +107,26 @@ class Follower:
             finally:
                 self.status.is_connected = False
             failures = 1 if time.monotonic() - began > _LONGEST_PAUSE_SECONDS else failures + 1
-            await asyncio.sleep(self._backoff.pause(failures))
+            await self._pause(self._backoff.pause(failures))
+
+    def master_changed(self) -> None:
+        """Leave the present master: there is another one."""
+        self._master_changed.set()
+        if self._connection is not None:
+            self._connection.abort()
 
     def close(self) -> None:
         """End the threads; after `run` has ended."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     # --- inside ---
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._master_changed.wait()
+        except TimeoutError:
+            pass
 
     def _failed(self, problem: str) -> None:
         if problem != self.status.problem:
@@ -127,17 +143,23 @@ class Follower:
         # The master takes a reported offset for durable, and a crash might leave less than that.
         await loop.run_in_executor(self._executor, store.flush_log)
         async with connected(master.ha, silence_seconds) as connection:
-            connection.report(end)
-            self._received_here = 0
-            log.info("following the master address=%s from=%d", master.ha, end)
-            self.status.problem, self.status.is_connected = "", True
-            self._on_following()
-            reporting = loop.create_task(self._report_regularly(connection))
-            try:
-                while self._lookup.known == master:
-                    await self._receive(connection)
-            finally:
-                reporting.cancel()
+            await self._stay(master, connection, end)
+
+    async def _stay(self, master: MasterAddress, connection: MasterConnection, end: int) -> None:
+        """Take the master's log from `end`, that of this log, on."""
+        connection.report(end)
+        self._received_here = 0
+        log.info("following the master address=%s from=%d", master.ha, end)
+        self.status.problem, self.status.is_connected = "", True
+        self._on_following()
+        self._connection = connection
+        reporting = asyncio.get_running_loop().create_task(self._report_regularly(connection))
+        try:
+            while self._lookup.known == master:
+                await self._receive(connection)
+        finally:
+            reporting.cancel()
+            self._connection = None
 
     async def _compare(self, master: MasterAddress, silence_seconds: float) -> None:
         """Make sure that the master has this log. Raises DaemonRestart if its end has to be cut off."""
@@ -145,9 +167,14 @@ class Follower:
         end = store.max_phy_offset()
         extent = await log_extent(self._client, master)
         self.status.master_end = extent.end
-        common = await common_end(store, master, extent, self._executor, silence_seconds)
-        if common == end:
-            return
+        common = await common_end(
+            store, extent, self._executor, lambda: connected(master.ha, silence_seconds)
+        )
+        if common != end:
+            await self._truncate(master, common, end)
+
+    async def _truncate(self, master: MasterAddress, common: int, end: int) -> None:
+        """Have a restart end this log, whose end is `end`, at `common`. Raises DaemonRestart."""
         log.error(
             "this log differs from the master's from offset %d on; its last %d bytes are cut off and kept in "
             "the folder `diverged` of the store: the master does not have their messages master=%s",
@@ -155,7 +182,8 @@ class Follower:
             end - common,
             master.ha,
         )
-        await asyncio.get_running_loop().run_in_executor(self._executor, store.request_truncation, common)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._store.request_truncation, common)
         raise DaemonRestart(f"the log is truncated to {common}, where it differs from the master's")
 
     async def _receive(self, connection: MasterConnection) -> None:

@@ -29,7 +29,12 @@ _REQUEST_SECONDS: Final = 3.0
 
 
 class MasterLookup:
-    """Finds the master of this broker's group."""
+    """Finds the master of this broker's group.
+
+    `unknown`: why there may be none.
+    """
+
+    unknown = "no master is known: no name server has told one, and haMasterAddress is empty"
 
     def __init__(self, settings: BrokerSettings, registrar: Registrar) -> None:
         self._settings = settings
@@ -53,7 +58,7 @@ class MasterLookup:
         """Ask the name servers, and the master; None if there is no master now."""
         clients = await self._address_of_master()
         if clients is not None:
-            ha = self._settings.ha_master_address or await self._ha_address(clients)
+            ha = self._settings.ha_master_address or await self.ha_address(clients)
             if ha:
                 found = self._found = MasterAddress(ha, clients)
                 self._registrar.found_master(found)
@@ -76,7 +81,7 @@ class MasterLookup:
                 return address
         return None
 
-    async def _ha_address(self, clients: str) -> str:
+    async def ha_address(self, clients: str) -> str:
         """Return the master's port of replication; empty if it does not tell."""
         request = RemotingCommand.request(
             RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoRequestHeader().encode()

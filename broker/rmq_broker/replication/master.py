@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmq_remoting.errors import BodyError, RequestError
 
@@ -69,25 +69,41 @@ class MasterConnection:
     async def receive(self) -> list[Transfer]:
         """Return the next transfers. Raises MasterUnavailable, ReplicationProtocolError."""
         while True:
-            try:
-                async with asyncio.timeout(self._silence_seconds):
-                    data = await self._reader.read(_READ_BYTES)
-            except TimeoutError:
-                raise MasterUnavailable(
-                    f"the master was silent for {self._silence_seconds:.0f} s (haHousekeepingInterval)"
-                ) from None
-            except OSError as error:
-                raise MasterUnavailable(f"the connection failed: {error}") from error
-            if not data:
-                raise MasterUnavailable("the master ended the connection; its log tells why")
-            self.received_bytes += len(data)
-            if transfers := self._transfers.feed(data):
+            if transfers := self._transfers.feed(await self._read()):
                 return transfers
+
+    def abort(self) -> None:
+        """End the connection: whoever receives gets MasterUnavailable."""
+        self._writer.transport.abort()
+
+    async def _read(self) -> bytes:
+        """Return the next bytes. Raises MasterUnavailable."""
+        try:
+            async with asyncio.timeout(self._silence_seconds):
+                data = await self._reader.read(_READ_BYTES)
+        except TimeoutError:
+            raise MasterUnavailable(
+                f"the master was silent for {self._silence_seconds:.0f} s (haHousekeepingInterval)"
+            ) from None
+        except OSError as error:
+            raise MasterUnavailable(f"the connection failed: {error}") from error
+        if not data:
+            raise MasterUnavailable("the master ended the connection; its log tells why")
+        self.received_bytes += len(data)
+        return data
+
+
+_Kind = TypeVar("_Kind", bound=MasterConnection)
+
+
+def connected(address: str, silence_seconds: float) -> AbstractAsyncContextManager[MasterConnection]:
+    """Connect to a master's port of replication. Raises MasterUnavailable."""
+    return connected_as(MasterConnection, address, silence_seconds)
 
 
 @asynccontextmanager
-async def connected(address: str, silence_seconds: float) -> AsyncIterator[MasterConnection]:
-    """Connect to a master's port of replication. Raises MasterUnavailable."""
+async def connected_as(kind: type[_Kind], address: str, silence_seconds: float) -> AsyncIterator[_Kind]:
+    """Connect to a master's port of replication in another language. Raises MasterUnavailable."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
@@ -100,6 +116,6 @@ async def connected(address: str, silence_seconds: float) -> AsyncIterator[Maste
     if connection is not None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        yield MasterConnection(reader, writer, silence_seconds)
+        yield kind(reader, writer, silence_seconds)
     finally:
         writer.transport.abort()

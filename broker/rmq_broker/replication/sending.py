@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from .protocol import HEAD_BYTES, ReplicationProtocolError, ReportReader, transfer_head
+from .protocol import ReplicationProtocolError, ReportReader, transfer_head
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -90,8 +90,7 @@ class ReplicaConnection(asyncio.Protocol):
         """Take the replica's log offsets."""
         self._read_at = self._loop.time()
         try:
-            for offset in self._reports.feed(data):
-                self._reported(offset)
+            self._received(data)
         except ReplicationProtocolError as error:
             self.close(str(error))
 
@@ -136,6 +135,26 @@ class ReplicaConnection(asyncio.Protocol):
                 self._write(self.next_offset, b"")
             self.send_soon()  # flow control may allow more bytes
 
+    # --- the language of the replica ---
+
+    def _received(self, data: bytes) -> None:
+        """Take what the replica sent. Raises ReplicationProtocolError."""
+        for offset in self._reports.feed(data):
+            self._reported(offset)
+
+    def _head(self, offset: int, size: int) -> bytes:
+        """Encode the head of a transfer."""
+        return transfer_head(offset, size)
+
+    def _piece(self, offset: int, size: int) -> int:
+        """Return how many of `size` bytes from `offset` on one transfer may have; 0 or less: none now."""
+        return size
+
+    @property
+    def _begins_with_last_file(self) -> bool:
+        """Whether a replica without a log gets the last file alone."""
+        return self._settings.sync_from_last_file
+
     # --- sending ---
 
     def send_soon(self) -> None:
@@ -172,7 +191,7 @@ class ReplicaConnection(asyncio.Protocol):
         store = self._store
         first, end = store.min_phy_offset(), store.transferable_end
         if offset == 0:
-            return store.last_file_offset() if self._settings.sync_from_last_file else first
+            return store.last_file_offset() if self._begins_with_last_file else first
         if offset < first:
             self.close(
                 f"its log ends at {offset}, this log begins at {first}: the messages between are deleted. "
@@ -208,7 +227,8 @@ class ReplicaConnection(asyncio.Protocol):
         """Send bytes that are in memory."""
         rest = _TURN_BYTES
         while rest > 0 and not self._is_paused:
-            size = min(self._settings.ha_transfer_batch_bytes, self._allowed_bytes())
+            most = min(self._settings.ha_transfer_batch_bytes, self._allowed_bytes())
+            size = self._piece(self.next_offset, most)
             if size <= 0:
                 return
             data = self._store.transferable(self.next_offset, size)
@@ -234,7 +254,7 @@ class ReplicaConnection(asyncio.Protocol):
         batch = self._settings.ha_transfer_batch_bytes
         position = 0
         while position < len(data):
-            size = min(batch, self._allowed_bytes())
+            size = self._piece(self.next_offset, min(batch, self._allowed_bytes()))
             if size <= 0:
                 return  # `check` goes on in the next second
             piece = data[position : position + size]
@@ -254,7 +274,8 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _write(self, offset: int, data: bytes) -> None:
         self._wrote_at = self._loop.time()
-        self._transport.writelines((transfer_head(offset, len(data)), data))
+        head = self._head(offset, len(data))
+        self._transport.writelines((head, data))
         self.next_offset = offset + len(data)
-        self._sent_in_second += HEAD_BYTES + len(data)
-        self.sent_bytes += HEAD_BYTES + len(data)
+        self._sent_in_second += len(head) + len(data)
+        self.sent_bytes += len(head) + len(data)

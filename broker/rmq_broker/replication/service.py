@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.tasks import OnDeath
 
+from .controlled import ControlledReplication
 from .following import Follower
 from .lookup import MasterLookup
 from .metadata.build import MetadataReplication
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clock import Clocks
+    from ..controller.member import GroupMember
     from ..registration.registrar import Registrar
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
@@ -41,13 +43,19 @@ class ReplicationService:
         metadata: MetadataDependencies,
         clocks: Clocks,
         keeps_own_progress: Callable[[], bool],
+        member: GroupMember | None = None,
     ) -> None:
         """`registrar` knows the name servers, and its client sends requests to the master.
 
-        While this replica `keeps_own_progress`, it takes over no metadata.
+        While this replica `keeps_own_progress`, it takes over no metadata. `member`: this broker's place in a
+        group with a controller.
         """
+        self.controlled = None if member is None else ControlledReplication(settings, store, member, clocks)
         self.lookup = MasterLookup(settings, registrar)
         self.server = ReplicaServer(settings, store)
+        if self.controlled is not None:
+            self.lookup = self.controlled.lookup(registrar)
+            self.server = ReplicaServer(settings, store, self.controlled.connection)
         self.follower: Follower | None = None
         self.metadata: MetadataReplication | None = None
         if settings.is_replica:
@@ -55,9 +63,13 @@ class ReplicationService:
             self.metadata = MetadataReplication(
                 metadata, client, self._master_address, clocks.steady_ms, keeps_own_progress
             )
-            self.follower = Follower(
-                settings, store, client, self.lookup, clocks.now_ms, self.metadata.sync.wake
-            )
+            make = Follower if self.controlled is None else self.controlled.follower
+            self.follower = make(settings, store, client, self.lookup, clocks.now_ms, self.metadata.sync.wake)
+
+    @property
+    def elected_epoch(self) -> int | None:
+        """The epoch of this broker as the elected master; None if it is a replica, or has no controller."""
+        return None if self.controlled is None else self.controlled.elected_epoch
 
     @property
     def has_master(self) -> bool:
@@ -65,21 +77,35 @@ class ReplicationService:
         return self.follower is not None and self.follower.status.is_connected
 
     def load(self) -> None:
-        """Read the files of a replica. Raises ConfigFileError; blocks."""
+        """Read the files of a replica. Raises ConfigFileError; blocks.
+
+        With a controller, note the epoch of a master; the store is open. Raises OSError.
+        """
         if self.metadata is not None:
             self.metadata.load()
+        if self.controlled is not None:
+            self.controlled.load()
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Look after the connections of replicas, or follow the master."""
         supervisor.start(_SERVING, self.server.run)
+        if self.controlled is not None:
+            self.controlled.start_tasks(supervisor, self.follower)
         if self.follower is not None:
             # A fault in following must not leave a replica that silently stays behind: it restarts.
             supervisor.start(_FOLLOWING, self.follower.run, on_death=OnDeath.STOP_DAEMON)
         if self.metadata is not None:
             supervisor.start(_METADATA, self.metadata.sync.run)
 
+    async def keep_in_sync_set(self, supervisor: TaskSupervisor) -> None:
+        """Take no replica out of the in-sync set any more: one of them takes over after a stop."""
+        if self.controlled is not None:
+            await self.controlled.keep_in_sync_set(supervisor)
+
     async def stop(self, supervisor: TaskSupervisor) -> None:
         """Follow the master no longer. Raises OSError."""
+        if self.controlled is not None:
+            await self.controlled.stop(supervisor)
         await supervisor.cancel(_FOLLOWING)
         await supervisor.cancel(_METADATA)
         await supervisor.cancel(_SERVING)

@@ -9,6 +9,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
 
 log = logging.getLogger("rmq.broker.replication")
+
+# Makes a connection out of the arguments of ReplicaConnection.
+ConnectionFactory = Callable[..., ReplicaConnection]
 
 _CHECK_SECONDS: Final = 1.0
 _READ_THREADS: Final = 2
@@ -32,9 +36,16 @@ _CATCH_UP_STEP_SECONDS: Final = 0.01
 class ReplicaServer:
     """Accepts replicas on a port that is bound already."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        make_connection: ConnectionFactory = ReplicaConnection,
+    ) -> None:
+        """`make_connection`: the kind of connections; another one with a controller."""
         self._settings = settings
         self._store = store
+        self._make_connection = make_connection
         self._server: asyncio.Server | None = None
         self._executor = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="replication-read")
         self._listens_for_arrivals = False
@@ -78,7 +89,7 @@ class ReplicaServer:
     # --- connections ---
 
     def _connection(self) -> ReplicaConnection:
-        return ReplicaConnection(self._store, self._settings, self._executor, self._admit, self._closed)
+        return self._make_connection(self._store, self._settings, self._executor, self._admit, self._closed)
 
     def _admit(self, connection: ReplicaConnection, host: str) -> str | None:
         settings = self._settings

@@ -19,6 +19,7 @@ from rmq_remoting.daemon.tls_settings import TlsSettings
 from ..store.api import PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 from .access import BrokerAccessSettings
 from .acting import ActingSettings
+from .controller import ControllerSettings
 from .filters import FilterSettings
 from .pop import PopSettings
 from .registration import IdentitySettings, RegistrationSettings
@@ -52,6 +53,7 @@ class BrokerSettings(
     ReplicationSettings,
     HaSettings,
     ActingSettings,
+    ControllerSettings,
     FilterSettings,
     TierSettings,
     ServerSettings,
@@ -103,6 +105,8 @@ class BrokerSettings(
 
     def _resolve_role(self) -> list[str]:
         """Check the broker's id against its role; a master's is 0, whatever is set."""
+        if self.enable_controller_mode:
+            return self._resolve_controller()
         if self.is_replica:
             if self.broker_id <= 0:
                 raise ValueError(
@@ -115,3 +119,29 @@ class BrokerSettings(
         note = f"brokerId={self.broker_id} is ignored: a master's id is 0; brokerRole=SLAVE makes a replica"
         self.broker_id = 0
         return [note]
+
+    def _resolve_controller(self) -> list[str]:
+        """Check what a broker with a controller needs; id and role come from the controller."""
+        if not self.controller_addresses:
+            raise ValueError(
+                "enableControllerMode=true needs controllerAddr: the addresses of all controllers, host:port "
+                "separated by semicolons"
+            )
+        if self.fetch_controller_addr_by_dns_lookup and len(self.controller_addresses) > 1:
+            raise ValueError(
+                "fetchControllerAddrByDnsLookup=true needs one name in controllerAddr, host:port"
+            )
+        for address in self.controller_addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ValueError(f"controllerAddr: {address!r} is no host:port")
+        ignored = {
+            "brokerRole": "broker_role",
+            "brokerId": "broker_id",
+            "haMasterAddress": "ha_master_address",
+            "enableAutoInSyncReplicas": "enable_auto_in_sync_replicas",
+        }
+        found = [key for key, name in ignored.items() if name in self.model_fields_set]
+        self.ha_master_address = ""
+        self.enable_auto_in_sync_replicas = False
+        return [f"{key} is ignored with enableControllerMode=true: the controller decides" for key in found]

@@ -21,8 +21,8 @@ _USE_VERSION_2: Final = (
     "migrateAuthFromV1Enabled=true takes over the accounts"
 )
 _SINGLE_MASTER: Final = (
-    "remove the key, and set brokerRole=SYNC_MASTER with a replica of brokerRole=SLAVE, or use Apache's "
-    "broker for this cluster"
+    "remove the key, and set brokerRole=SYNC_MASTER with a replica of brokerRole=SLAVE, or "
+    "enableControllerMode=true with a controller of Apache's"
 )
 _LIGHT_QUEUES: Final = "dispatch to light message queues (LMQ)"
 _NO_LIGHT_QUEUES: Final = "remove the key, or use Apache's broker for the clients that read light queues"
@@ -32,10 +32,8 @@ _ACCESS_CONTROL: Final = (
     UnsupportedSetting("aclEnable", TRUE, "access control of version 1", _USE_VERSION_2),
 )
 _REPLICATION: Final = (
-    UnsupportedSetting("enableControllerMode", TRUE, "the controller mode", _SINGLE_MASTER),
     UnsupportedSetting("enableDLegerCommitLog", TRUE, "the DLedger commit log", _SINGLE_MASTER),
     UnsupportedSetting("duplicationEnable", TRUE, "duplication of the commit log", _SINGLE_MASTER),
-    UnsupportedSetting("allAckInSyncStateSet", TRUE, "the controller mode", _SINGLE_MASTER),
 )
 _STORE: Final = (
     UnsupportedSetting(

@@ -134,6 +134,11 @@ def _unshareable(settings: BrokerSettings) -> Iterator[str]:
             "brokerRole=SLAVE is not supported with shards; run a broker without shards for each shard of "
             "the master, with its brokerName"
         )
+    if settings.enable_controller_mode:
+        yield (
+            "enableControllerMode=true is not supported with shards; run a broker without shards for each "
+            "group of the controller"
+        )
     if not base:
         yield "listenPort=0 is no number to derive the ports of shards from; set the port of the first shard"
     elif settings.fast_listen_port != max(base + _FAST, 0):

@@ -38,6 +38,8 @@ from .reading.cold_read import ColdRead
 from .reading.log_ranges import ColdData, ColdLog
 from .reading.property_filter import PropertyFilter
 from .reading.results import GetResult, GetStatus
+from .replicas.epochs import Epoch, EpochFile, agreeing_end
+from .replicas.in_sync_set import InSyncReplicas
 from .replicas.replica_set import ReplicaPosition, ReplicaSet
 from .service import StorageService
 from .settings import (
@@ -72,10 +74,13 @@ __all__ = [
     "DelayLevels",
     "DiskSpace",
     "Durability",
+    "Epoch",
+    "EpochFile",
     "ExtUnit",
     "FlushDiskType",
     "GetResult",
     "GetStatus",
+    "InSyncReplicas",
     "IndexState",
     "KeyQueryResult",
     "LogBusy",
@@ -96,6 +101,7 @@ __all__ = [
     "StoreError",
     "StoreSettings",
     "StoreUnavailable",
+    "agreeing_end",
     "file_name",
     "is_ext_address",
     "level_of_queue",

@@ -45,6 +45,8 @@ from .recovery.recovery import RecoveryOptions, RecoveryReport, recover
 from .recovery.stop_marker import StopKind, StopMarker
 from .recovery.topic_deletions import TopicDeletions
 from .recovery.truncation import Truncation, TruncationFile
+from .replicas.epochs import EpochFile
+from .replicas.in_sync_set import InSyncReplicas
 from .replicas.replica_set import ReplicaSet
 from .settings import FlushDiskType, PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 from .write_health import WriteHealth
@@ -116,6 +118,7 @@ class MessageStore(QueueReads):
             queues, self._queue_state, lambda: (commit_log.min_offset, commit_log.max_offset)
         )
         self._replica: Replica | None = None
+        self._data_confirmed: int | None = None
         self.records = LogRecords(self.commit_log, lambda: self.entries_end)
         self.index = MessageIndex(settings, query_settings, self.records, clock, call_soon, may_wait=may_wait)
         self._flusher = Flusher(
@@ -133,7 +136,13 @@ class MessageStore(QueueReads):
         self.answers_when_durable = False
         replication = replication or ReplicationSettings()
         self.is_replica = replication.is_replica
-        self.replicas = ReplicaSet(replication, lambda: commit_log.max_offset, self.health, self._confirm)
+        # With a controller: the epochs of the log. They decide nothing in the store.
+        self.epochs: EpochFile | None = None
+        kind = ReplicaSet
+        if replication.enable_controller_mode:
+            kind = InSyncReplicas
+            self.epochs = EpochFile(replication.store_path_epoch_file or root / "epochFileCheckpoint")
+        self.replicas = kind(replication, lambda: commit_log.max_offset, self.health, self._confirm)
         self._truncation_file = TruncationFile(root)
         self.truncation: Truncation | None = None  # what the start has cut off
         self._flushed_end = 0  # with synchronous flushing: the end of the last flush
@@ -214,6 +223,10 @@ class MessageStore(QueueReads):
         self._flusher.opened(self.recovery.fine)
         if self.truncation is not None:
             self._lower_times()
+        if self.epochs is not None:
+            self.epochs.load(self.commit_log.min_offset, self.commit_log.max_offset)
+            if self.truncation is not None:
+                self.epochs.truncate(self.truncation.offset)
         self.appender.last_timestamp_ms = max(
             self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
         )
@@ -284,9 +297,10 @@ class MessageStore(QueueReads):
             await stop_commits(self.commits)
         self.replicas.stop()
         self._confirm()
-        self.index.put_deferred()
         loop = asyncio.get_running_loop()
         try:
+            self.confirm_data(None)  # a clean stop leaves no record without its entries
+            self.index.put_deferred()
             await loop.run_in_executor(None, self._preallocator.close)
             await loop.run_in_executor(None, self._finish)
         finally:
@@ -474,7 +488,14 @@ class MessageStore(QueueReads):
                 self.appender.notify_arrival,
                 self._settings.delay_levels,
             )
+            self._replica.confirm(self._data_confirmed)
         self._replica.append(offset, data)
+
+    def confirm_data(self, offset: int | None) -> None:
+        """Let consumers see appended bytes up to `offset` only; None, the default: all. Raises OSError."""
+        self._data_confirmed = offset
+        if self._replica is not None:
+            self._replica.confirm(offset)
 
     @property
     def entries_end(self) -> int:

@@ -90,6 +90,42 @@ class ReplicationSettings(SettingsGroup):
         "FLUSH_SLAVE_TIMEOUT.",
     )
 
+    enable_controller_mode: JavaBoolean = setting(
+        False,
+        "enableControllerMode",
+        "Join a controller of Apache's, which elects the master of the group. brokerRole and brokerId are "
+        "ignored then.",
+    )
+    all_ack_in_sync_state_set: JavaBoolean = setting(
+        False,
+        "allAckInSyncStateSet",
+        "With enableControllerMode, a send is answered when all brokers of the in-sync set have its message; "
+        "inSyncReplicas is ignored. On unless this key or inSyncReplicas is set.",
+    )
+    async_learner: JavaBoolean = setting(
+        False,
+        "asyncLearner",
+        "With enableControllerMode: follow the master, never join the in-sync set, never become the master.",
+    )
+    ha_max_time_slave_not_catchup_ms: Milliseconds = live(
+        15_000,
+        "haMaxTimeSlaveNotCatchup",
+        "With enableControllerMode, a replica that lacked part of the log for this long leaves the in-sync "
+        "set.",
+    )
+    store_path_epoch_file: OptionalPath = setting(
+        None,
+        "storePathEpochFile",
+        "File of the master epochs of the log; empty: `epochFileCheckpoint` in storePathRootDir.",
+    )
+
+    @property
+    def waits_for_in_sync_set(self) -> bool:
+        """Whether sends wait for the whole in-sync set; Apache's default waits for nobody."""
+        if {"all_ack_in_sync_state_set", "in_sync_replicas"} & self.model_fields_set:
+            return self.all_ack_in_sync_state_set
+        return True
+
     @property
     def is_sync_master(self) -> bool:
         """Whether sends wait for replicas."""
@@ -114,6 +150,11 @@ class ReplicationSettings(SettingsGroup):
         """Check that the numbers of replicas fit each other and the role. Raises ValueError."""
         notes = super().resolve()
         total, least = self.total_replicas, self.min_in_sync_replicas
+        if self.enable_controller_mode:
+            return [*notes, *self._resolve_in_sync_set()]
+        if self.all_ack_in_sync_state_set or self.async_learner:
+            key = "allAckInSyncStateSet" if self.all_ack_in_sync_state_set else "asyncLearner"
+            raise ValueError(f"{key}=true needs enableControllerMode=true")
         if not self.is_sync_master:
             for key, number in (("minInSyncReplicas", least), ("inSyncReplicas", self.in_sync_replicas)):
                 if number > 1 and not self.is_replica:
@@ -129,6 +170,21 @@ class ReplicationSettings(SettingsGroup):
         if needed == 1:
             notes.append("inSyncReplicas=1: sends wait for no replica although brokerRole=SYNC_MASTER")
         return notes
+
+    def _resolve_in_sync_set(self) -> list[str]:
+        """Check the numbers of replicas with a controller. Raises ValueError."""
+        least, total = self.min_in_sync_replicas, self.total_replicas
+        if "total_replicas" in self.model_fields_set and least > total:
+            raise ValueError(f"minInSyncReplicas={least} is more than totalReplicas={total}")
+        if self.waits_for_in_sync_set:
+            return []
+        needed = self.required_replicas
+        if least > needed:
+            raise ValueError(f"minInSyncReplicas={least} is more than inSyncReplicas={needed}")
+        return [
+            f"sends wait for {needed} brokers and not for the whole in-sync set: a failover may lose "
+            "messages that were answered SEND_OK. allAckInSyncStateSet=true rules this out"
+        ]
 
 
 class PullSettings(SettingsGroup):

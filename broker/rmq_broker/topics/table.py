@@ -49,6 +49,7 @@ class TopicTable:
         self.mappings = QueueMappings(broker_name, now_ms)
         self.version = 0
         self.data_version = DataVersion(timestamp=now_ms())
+        self.state_version = 0  # the epoch of a master that a controller has elected
         self._settings = settings
         self._now_ms = now_ms
         self._listeners: list[Callable[[TopicsChanged], None]] = []
@@ -242,6 +243,11 @@ class TopicTable:
             self._publish(TopicsChanged(updated=tuple(changed)), version)
         return len(changed)
 
+    def elected(self, epoch: int) -> None:
+        """Note that this broker is the master of an epoch: name servers prefer it to older masters."""
+        self.state_version = epoch
+        self.next_data_version()
+
     def next_data_version(self) -> None:
         """Increase the data version, so that name servers treat the table as changed."""
         self._publish(TopicsChanged())
@@ -322,7 +328,7 @@ class TopicTable:
 
     def _publish(self, change: TopicsChanged, version: DataVersion | None = None) -> None:
         self.version += 1
-        self.data_version = version or self.data_version.next(self._now_ms())
+        self.data_version = version or self.data_version.next(self._now_ms(), self.state_version)
         for listener in self._listeners:
             listener(change)
 

@@ -173,6 +173,15 @@ class Configuration(Generic[SettingsT]):
         """Call `listener` after each change, in the thread of the change."""
         self._listeners.append(listener)
 
+    @property
+    def listener_count(self) -> int:
+        """How many listeners there are."""
+        return len(self._listeners)
+
+    def drop_listeners(self, keep: int) -> None:
+        """Keep only the first listeners: the others belong to a part that has stopped."""
+        del self._listeners[keep:]
+
     def update(self, changes: Mapping[str, str], *, protected: Iterable[str] = ()) -> Change:
         """Change settings at run time. A value equal to the one in force is always accepted.
 

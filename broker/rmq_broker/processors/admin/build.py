@@ -108,11 +108,7 @@ def build_admin_processors(
         stats_data=StatsDataProcessor(services.statistics, settings.broker_cluster_name, now_ms),
         broker=BrokerAdminProcessor(configuration, settings_version, runtime_info),
         replication=ReplicationAdminProcessor(
-            replication,
-            smallest,
-            services.storage.store,
-            str(address),
-            registrar.announcements.identity.ha_address,
+            replication, smallest, services.storage.store, registrar.announcements.identity
         ),
     )
 

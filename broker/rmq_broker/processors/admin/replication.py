@@ -1,12 +1,15 @@
 """The broker's group: codes 905 (smallest broker id), 906 (addresses), 907 (status), 908 (master's flushing).
 
+With a controller also 1007 (epochs) and 1008 (the master has changed).
+
 Source: Apache RocketMQ 5.3.3, AdminBrokerProcessor, DefaultHAService.getRuntimeInfo.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.bodies.controller import EpochEntry, EpochEntryCache
 from rmq_remoting.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import ResponseCode
@@ -27,8 +30,12 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ...acting.smallest_broker import SmallestBroker
+    from ...registration.announcements import BrokerIdentity
     from ...replication.service import ReplicationService
     from ...store.api import MessageStore
+
+_NO_CONTROLLER: Final = "this broker has no controller (enableControllerMode)"
+_LARGEST: Final = 2**63 - 1  # the end of the newest epoch
 
 
 class ReplicationAdminProcessor:
@@ -39,15 +46,12 @@ class ReplicationAdminProcessor:
         replication: ReplicationService,
         smallest: SmallestBroker,
         store: MessageStore,
-        address: str,
-        ha_address: str,
+        identity: BrokerIdentity,
     ) -> None:
-        """`address` is where clients connect to, `ha_address` where replicas do; both host:port."""
         self._replication = replication
         self._smallest = smallest
         self._store = store
-        self._address = address
-        self._ha_address = ha_address
+        self._identity = identity
 
     def smallest_id_changed(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """905: a name server tells the smallest living id of the group. Raises CommandError, HeaderError.
@@ -87,9 +91,9 @@ class ReplicationAdminProcessor:
         if replication.follower is not None:
             return request.response(ResponseCode.SUCCESS)
         fields = ExchangeHAInfoResponseHeader(
-            master_address=self._address,
+            master_address=self._identity.address,
             master_flush_offset=self._store.flushed_offset,
-            master_ha_address=self._ha_address,
+            master_ha_address=self._identity.ha_address,
         ).encode()
         return request.response(ResponseCode.SUCCESS, ext_fields=fields)
 
@@ -105,6 +109,33 @@ class ReplicationAdminProcessor:
         follower = self._replication.follower
         if follower is not None:
             follower.status.master_flushed = header.master_flush_offset
+        return request.response(ResponseCode.SUCCESS)
+
+    def epochs(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """1007: the epochs of this log."""
+        controlled = self._replication.controlled
+        if controlled is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, _NO_CONTROLLER)
+        identity, epochs = self._identity, controlled.epochs.epochs
+        ends = [epoch.start for epoch in epochs[1:]] + [_LARGEST]
+        body = EpochEntryCache(
+            broker_id=identity.broker_id,
+            broker_name=identity.name,
+            cluster_name=identity.cluster,
+            epoch_list=[
+                EpochEntry(epoch=epoch.number, start_offset=epoch.start, end_offset=end)
+                for epoch, end in zip(epochs, ends, strict=False)
+            ],
+            max_offset=self._store.max_phy_offset(),
+        )
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def role_changed(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """1008: somebody says that the master has changed; the broker asks the controller."""
+        controlled = self._replication.controlled
+        if controlled is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, _NO_CONTROLLER)
+        controlled.member.wake()
         return request.response(ResponseCode.SUCCESS)
 
     def _of_master(self) -> HARuntimeInfo:

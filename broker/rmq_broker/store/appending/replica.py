@@ -48,8 +48,9 @@ class Replica:
         self._begin = 0  # the offset at which a log without files begins
         # The beginning of an incomplete record; at most the size of a file.
         self._pending = bytearray()
-        # Records in the log without entries; empty unless entering failed.
+        # Records in the log without entries: they are not confirmed, or entering failed.
         self._to_enter: deque[RecordSummary] = deque()
+        self._confirmed: int | None = None  # consumers see no record beyond; None: all of the log
 
     @property
     def entries_end(self) -> int:
@@ -75,6 +76,11 @@ class Replica:
         except BaseException:
             self._pending.clear()
             raise
+
+    def confirm(self, offset: int | None) -> None:
+        """Let consumers see the log up to `offset`, the whole log if it is None. Raises OSError."""
+        self._confirmed = offset
+        self._enter()
 
     @property
     def _end(self) -> int:
@@ -131,6 +137,8 @@ class Replica:
     def _enter(self) -> None:
         while self._to_enter:
             record = self._to_enter[0]
+            if self._confirmed is not None and record.physical_offset + record.size > self._confirmed:
+                return
             self._dispatcher.dispatch(record)
             self._to_enter.popleft()
             queue = self._queues.get_or_create(record.topic, record.queue_id)

@@ -32,10 +32,12 @@ class ReplicaPosition:
 
     name          its address, for logs and metrics
     acknowledged  log offset up to which the replica has the log, as it says
+    broker_id     its id; None without a controller, where a replica does not tell
     """
 
     name: str
     acknowledged: int
+    broker_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -106,9 +108,9 @@ class ReplicaSet:
         """The connected replicas."""
         return self._positions
 
-    def join(self, name: str, offset: int) -> ReplicaPosition:
+    def join(self, name: str, offset: int, broker_id: int | None = None) -> ReplicaPosition:
         """Add a replica that has the log up to `offset`."""
-        position = ReplicaPosition(name, offset)
+        position = ReplicaPosition(name, offset, broker_id)
         self._positions += (position,)
         self._changed()
         return position
@@ -185,15 +187,15 @@ class ReplicaSet:
         """Complete waits, and let consumers see what enough replicas have."""
         if not self._is_running:
             return
-        in_sync = self.in_sync()
-        brokers = 1 + len(in_sync)
+        acknowledged = self._acknowledged()
+        brokers = 1 + len(acknowledged)
         self._check_minimum(brokers)
         needed = self.required(brokers)
         is_enough = brokers >= needed
         if needed <= 1 or (not is_enough and not self._is_short):
             replicated = self._log_end()
         elif is_enough:
-            replicated = in_sync[needed - 2].acknowledged
+            replicated = acknowledged[needed - 2]
         else:
             replicated = self._replicated
         if replicated > self._replicated:
@@ -203,6 +205,10 @@ class ReplicaSet:
             self._complete(len(self._waits), Durability.NO_REPLICA)
             return
         self._complete(self._waits.count_up_to(self._replicated), Durability.DURABLE)
+
+    def _acknowledged(self) -> list[int]:
+        """Return how far each replica that counts has the log, the furthest first."""
+        return [position.acknowledged for position in self.in_sync()]
 
     def _check_minimum(self, in_sync_brokers: int) -> None:
         least = self._settings.min_in_sync_replicas

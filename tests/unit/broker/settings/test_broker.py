@@ -101,6 +101,27 @@ def test_a_master_has_id_0() -> None:
         ),
         ({"haAllowedReplicas": "10.0.0.300"}, "IP addresses or networks"),
         ({"haMasterAddress": "10.0.0.3"}, "host:port"),
+        ({"enableControllerMode": "true"}, "enableControllerMode=true needs controllerAddr"),
+        ({"enableControllerMode": "true", "controllerAddr": "c"}, "'c' is no host:port"),
+        (
+            {
+                "enableControllerMode": "true",
+                "controllerAddr": "c:1;d:1",
+                "fetchControllerAddrByDnsLookup": "true",
+            },
+            "needs one name in controllerAddr",
+        ),
+        (
+            {
+                "enableControllerMode": "true",
+                "controllerAddr": "c:1",
+                "inSyncReplicas": "1",
+                "minInSyncReplicas": "2",
+            },
+            "minInSyncReplicas=2 is more than inSyncReplicas=1",
+        ),
+        ({"allAckInSyncStateSet": "true"}, "allAckInSyncStateSet=true needs enableControllerMode=true"),
+        ({"asyncLearner": "true"}, "asyncLearner=true needs enableControllerMode=true"),
     ],
 )
 def test_roles_and_numbers_of_replicas_must_fit(given: dict[str, str], said: str) -> None:
@@ -207,3 +228,20 @@ def test_hours_of_deletion(text: str, hours: set[int]) -> None:
 @pytest.mark.parametrize("text", ["", "24", "4am", "04,16", "04;", "-1"])
 def test_invalid_hours_of_deletion_are_refused(text: str) -> None:
     assert "deleteWhen" in _refusal(("deleteWhen", text))
+
+
+def test_a_controller_decides_the_role() -> None:
+    configuration = _load(
+        ("enableControllerMode", "true"),
+        ("controllerAddr", " 10.0.0.1:9878; 10.0.0.2:9878 "),
+        ("brokerRole", "SLAVE"),
+        ("haMasterAddress", "10.0.0.9:10912"),
+        ("inSyncReplicas", "2"),
+    )
+    settings = configuration.settings
+    assert settings.controller_addresses == ["10.0.0.1:9878", "10.0.0.2:9878"]
+    assert settings.ha_master_address == ""
+    assert not settings.waits_for_in_sync_set
+    ignored, lossy = configuration.notes[:2], configuration.notes[2]
+    assert [note.partition(" ")[0] for note in ignored] == ["brokerRole", "haMasterAddress"]
+    assert "a failover may lose messages" in lossy

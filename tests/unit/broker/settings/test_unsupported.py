@@ -11,10 +11,8 @@ from rmq_remoting.daemon.settings import describe_settings
 
 _REFUSED = [
     ("aclEnable", "true"),
-    ("enableControllerMode", "true"),
     ("enableDLegerCommitLog", "true"),
     ("duplicationEnable", "true"),
-    ("allAckInSyncStateSet", "true"),
     ("storePathCommitLog", "/disk1/log,/disk2/log"),
     ("readOnlyCommitLogStorePaths", "/disk3/log"),
     ("storeType", "defaultRocksDB"),

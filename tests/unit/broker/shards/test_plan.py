@@ -80,6 +80,12 @@ def test_replicas_are_refused() -> None:
         plan_shards(replica, 2)
 
 
+def test_shards_have_no_controller() -> None:
+    controlled = _settings().model_copy(update={"enable_controller_mode": True})
+    with pytest.raises(SettingsError, match="enableControllerMode=true is not supported with shards"):
+        plan_shards(controlled, 2)
+
+
 def test_every_reason_of_a_refusal_is_told() -> None:
     refusal = _refusal(fastListenPort=20000, haListenPort=20001)
 

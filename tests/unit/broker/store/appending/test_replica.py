@@ -271,3 +271,32 @@ def test_get_data_returns_bytes_up_to_the_end_of_a_file(tmp_path: Path) -> None:
         2 * LOG_FILE_BYTES,
     ]
     store.close()
+
+
+def test_consumers_see_a_record_once_it_is_confirmed(tmp_path: Path) -> None:
+    source, target = opened(tmp_path / "source"), opened(tmp_path / "target")
+    fill(source, 3)
+    end = source.commit_log.max_offset
+    target.confirm_data(end - 1)
+    copied(source, target, 100_000)
+    assert target.commit_log.max_offset == end
+    assert len(bodies(target, "Topic0")) == 2
+    target.confirm_data(0)  # a master that was elected meanwhile knows less
+    assert len(bodies(target, "Topic0")) == 2
+    target.confirm_data(end)
+    assert bodies(target, "Topic0") == bodies(source, "Topic0")
+    assert target.entries_end == end
+
+
+async def test_a_stop_keeps_the_entries_of_records_that_were_not_confirmed(tmp_path: Path) -> None:
+    source, target = opened(tmp_path / "source"), opened(tmp_path / "target")
+    target.start()
+    fill(source, 3)
+    target.confirm_data(0)
+    copied(source, target, 100_000)
+    assert (target.entries_end, bodies(target, "Topic0")) == (0, [])
+    await target.stop()
+    assert check_agreement(tmp_path / "target") == 3
+    target = opened(tmp_path / "target")
+    assert target.stopped_cleanly
+    assert len(bodies(target, "Topic0")) == 3
