@@ -68,6 +68,11 @@ class JoinedMetrics:
         families = [
             gauge("rmq_shard_up", "Whether a shard answered this scrape: 1 or 0.", is_up),
             counter("rmq_shard_restarts_total", "Restarts of a shard that had ended.", runner.restarts),
+            counter(
+                "rmq_shard_hangs_total",
+                "Kills of a shard that did not answer its supervisor; each is followed by a restart.",
+                runner.hangs,
+            ),
             gauge(
                 "rmq_shard_pending_changes",
                 "Topics and groups that a shard has yet to get or to delete.",
