@@ -27,6 +27,7 @@ from tests.support.processes import run_command
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import raw_client
 from tests.support.signed_requests import AUTHENTICATION, ROOT, signed
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -158,9 +159,9 @@ async def test_a_shard_that_hangs_is_restarted(tmp_path: Path) -> None:
     async with OwnShards("", 2, home=tmp_path / "broker", settings=settings) as shards:
         hung = shards.pids()["broker-a-1"]
         os.kill(hung, signal.SIGSTOP)
-        async with asyncio.timeout(SILENT_SECONDS + _WAIT_SECONDS):
-            while shards.pids().get("broker-a-1") in (hung, None):
-                await asyncio.sleep(_POLL_SECONDS)
+        await until(
+            lambda: shards.pids().get("broker-a-1") not in (hung, None), SILENT_SECONDS + _WAIT_SECONDS
+        )
         await _until_queues(shards, 1, "SCHEDULE_TOPIC_XXXX", 18)
         assert (await _metrics(metrics_port))["rmq_shard_hangs_total"] == {"broker-a-0": 0, "broker-a-1": 1}
 

@@ -114,7 +114,9 @@ def _shared_requests(main: Dispatcher) -> Dispatcher:
         if row.code in _SHARED_CODES:
             dispatcher.register([row.code], row.processor, row.tier, max_body_bytes=row.max_body_bytes)
     # On the event loop: the supervisor asks whether that is blocked.
-    dispatcher.register([liveness.QUESTION], liveness.answer, InlineTier("supervisor", capacity=16, max_wait_ms=60_000))
+    dispatcher.register(
+        [liveness.QUESTION], liveness.answer, InlineTier("supervisor", capacity=16, max_wait_ms=60_000)
+    )
     return dispatcher
 
 

@@ -54,16 +54,19 @@ class MetadataSync:
         parts: Sequence[Part],
         barrier: LogBarrier,
         steady_ms: ClockMs,
+        on_away: Callable[[], None],
     ) -> None:
         """`master_address` returns the address that clients of the master connect to; None without a master.
 
-        `client` signs its requests if the master checks users.
+        `client` signs its requests if the master checks users. `on_away` is called in each round without the
+        master; it may raise OSError.
         """
         self._client = client
         self._master_address = master_address
         self._parts = parts
         self._barrier = barrier
         self._steady_ms = steady_ms
+        self._on_away = on_away
         names = (_CONNECTION, _STATE, *[part.name for part in parts])
         self.states = {name: PartState() for name in names}
         self._wake = asyncio.Event()
@@ -101,6 +104,7 @@ class MetadataSync:
         async with self._one_at_a_time:
             master = self._current_master()
             if master is None or not await self._is_reachable(master):
+                self._without_master()
                 return
             if self._metadata_version:
                 await self._look_at_master(master)
@@ -114,6 +118,14 @@ class MetadataSync:
                 await self._look_at_master(master)
             for name, apply in self._barrier.take_reached():
                 await self._guarded(name, apply())
+
+    def _without_master(self) -> None:
+        try:
+            self._on_away()
+        except OSError as error:
+            log.warning(
+                "queues not read, so topics that are new to this replica stay unknown cause=%s", error
+            )
 
     def _current_master(self) -> Master | None:
         address = self._master_address()
