@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from tests.support.small_disk import fill_disk, free_disk
+
 from .group import CLIENTS, NAME_SERVER, Group
 from .history import FaultRecord
 from .network import Direction
-from .nodes import HostedBroker, fill_disk, free_disk, pause, resume
+from .nodes import DISK_MEBIBYTES, HostedBroker, pause, resume
 from .switch import Counts, Fault
 
 _LOSS: Final = Fault(loss=0.3)
@@ -174,7 +176,7 @@ async def _full_disk(group: Group, chance: Chance, *, of_master: bool) -> AsyncI
     broker = group.master if of_master else chance.choice(group.replicas)
     fill_disk(broker.store_path)
     yield
-    free_disk(broker.store_path)
+    free_disk(broker.store_path, DISK_MEBIBYTES)
     if not broker.is_running:
         await _restart(group, broker)
 

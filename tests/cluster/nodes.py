@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from .hosts import Host
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 _EVERYWHERE: Final = "0.0.0.0"  # of a host that only this test reaches
-_DISK_MEBIBYTES: Final = 1024
+DISK_MEBIBYTES: Final = 1024
 
 
 class HostedNamesrv(OwnNamesrv):
@@ -90,26 +89,3 @@ def pause(server: HostedNamesrv | HostedBroker) -> None:
 def resume(server: HostedNamesrv | HostedBroker) -> None:
     """SIGCONT."""
     os.kill(server.process.pid, signal.SIGCONT)
-
-
-# --- disks ---
-
-
-def resize_disk(mount: Path, size: str) -> None:
-    """Change the size of a mounted tmpfs."""
-    subprocess.run(["mount", "-o", f"remount,size={size}", str(mount)], check=True)
-
-
-def fill_disk(mount: Path) -> None:
-    """Leave no space on a mounted tmpfs."""
-    status = os.statvfs(mount)
-    used = (status.f_blocks - status.f_bfree) * status.f_frsize
-    resize_disk(mount, str(max(used, status.f_frsize)))
-
-
-def free_disk(mount: Path) -> None:
-    """End `fill_disk`."""
-    resize_disk(mount, f"{_DISK_MEBIBYTES}m")
-
-
-DISK_MEBIBYTES: Final = _DISK_MEBIBYTES

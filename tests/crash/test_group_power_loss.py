@@ -1,7 +1,8 @@
 """The power of a master and of its replica is cut at the same moment, under load, both with SYNC_FLUSH.
 
-A message that was answered SEND_OK is on both disks: nothing is lost, whichever of the two becomes the master.
-The other one then has the same log. RMQ_CRASH_ROUNDS sets the number of rounds (`make test-crash`: 50).
+A message that was answered SEND_OK is on both disks: nothing is lost, whichever of the two becomes the
+master. The other one then has the same log. RMQ_CRASH_ROUNDS sets the number of rounds (`make test-crash`:
+50).
 """
 
 from __future__ import annotations
