@@ -41,10 +41,13 @@ class FaultKind:
     hold_seconds: tuple[float, float] = (0.5, 6.0)
 
 
-async def inject(name: str, group: Group, chance: random.Random) -> FaultRecord:
+async def inject(
+    name: str, group: Group, chance: random.Random, hold_seconds: float | None = None
+) -> FaultRecord:
     """Let one fault begin and end, and wait until the group is whole and accepts messages.
 
-    Raises TimeoutError if one of these takes too long.
+    `hold_seconds`: how long it is there; None: a random time within its bounds. Raises TimeoutError if begin,
+    end or recovery take too long.
     """
     kind = FAULTS[name]
     record = FaultRecord(name, time.monotonic())
@@ -52,7 +55,7 @@ async def inject(name: str, group: Group, chance: random.Random) -> FaultRecord:
     fault = kind.act(group, chance)
     async with asyncio.timeout(_STEP_SECONDS):
         await fault.__aenter__()
-    await asyncio.sleep(chance.uniform(*kind.hold_seconds))
+    await asyncio.sleep(chance.uniform(*kind.hold_seconds) if hold_seconds is None else hold_seconds)
     async with asyncio.timeout(_STEP_SECONDS):
         await fault.__aexit__(None, None, None)
     record.healed = time.monotonic()
