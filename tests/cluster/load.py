@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import IO, Final
@@ -53,7 +54,7 @@ _AWAIT_SECONDS: Final = 2.0
 _PROGRESS_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 0.2
 # Clients that notice a failover within seconds.
-_SETTINGS: Final = {"heartbeat_seconds": 2.0, "route_refresh_seconds": 1.0}
+_SETTINGS: Final = ClientSettings(heartbeat_seconds=2.0, route_refresh_seconds=1.0)
 _TIMING: Final = ConsumerTiming(
     rebalance_seconds=2.0, commit_seconds=1.0, error_pause_seconds=0.5, suspended_pause_seconds=0.2
 )
@@ -79,7 +80,7 @@ class Load:
         """Produce until the end is told; consume until everything is delivered."""
         async with AsyncExitStack() as stack:
             for number in range(_PUSH_MEMBERS):
-                settings = ClientSettings(instance_name=f"push{number}", **_SETTINGS)
+                settings = replace(_SETTINGS, instance_name=f"push{number}")
                 consumer = PushConsumer(
                     self._namesrv,
                     group=PUSH_GROUP,
@@ -90,7 +91,7 @@ class Load:
                     settings=settings,
                 )
                 await stack.enter_async_context(consumer)
-            settings = ClientSettings(instance_name="pop", **_SETTINGS)
+            settings = replace(_SETTINGS, instance_name="pop")
             simple = SimpleConsumer(
                 self._namesrv,
                 group=POP_GROUP,
@@ -118,7 +119,7 @@ class Load:
     async def _produce_all(self, stack: AsyncExitStack) -> None:
         producers = []
         for number in range(_PRODUCERS):
-            settings = ClientSettings(instance_name=f"send{number}", **_SETTINGS)
+            settings = replace(_SETTINGS, instance_name=f"send{number}")
             producer = Producer(
                 self._namesrv,
                 group="Sender",

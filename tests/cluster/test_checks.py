@@ -190,7 +190,7 @@ def test_the_time_to_the_first_accepted_send_counts_sends_that_began_after_the_f
 
 def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "history"
-    path.write_text("".join(map(line_of, [_SENDS[0], _DELIVERIES[0]])) + '["Send", "cut o')
+    path.write_text(line_of(_SENDS[0]) + line_of(_DELIVERIES[0]) + '["Send", "cut o')
     history = History()
     history.read_load(path)
     assert (history.sends, history.deliveries) == (_SENDS[:1], _DELIVERIES[:1])
