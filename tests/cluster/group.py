@@ -218,7 +218,7 @@ class Group:
 async def running_group(
     folder: Path, seed: int, brokers: int, settings: Mapping[str, str]
 ) -> AsyncIterator[Group]:
-    """A group of so many brokers with hosts and network; no load yet."""
+    """A group with `brokers` brokers, its hosts and their network; no load yet."""
     names = [NAME_SERVER, *(f"broker{number}" for number in range(brokers)), CLIENTS]
     with Network(names, seed) as network:
         async with Group(folder, network, settings) as group:

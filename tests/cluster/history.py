@@ -1,4 +1,4 @@
-"""The history of a run: what clients were answered and given, who was the master, and which fault was there.
+"""The history of a run: answers and deliveries to clients, terms of masters, and faults.
 
 All times are seconds of the machine's monotonic clock, which all processes of a run share. The load writes
 its part as lines of JSON, each a kind and its fields.

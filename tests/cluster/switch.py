@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 _LARGEST_PACKET: Final = 65_535
 # Of one device before the others have their turn.
 _TURN_PACKETS: Final = 64
-# Delayed packets; a network has a bound, too, and drops what is beyond it.
+# Delayed packets. Packets beyond this bound are dropped, as a network does.
 _MOST_DELAYED: Final = 20_000
 _IPV4: Final = 4
 _HEADER_BYTES: Final = 20
