@@ -20,14 +20,14 @@ from tests.support.small_disk import fill_disk, free_disk
 from .group import CLIENTS, NAME_SERVER, Group
 from .history import FaultRecord
 from .network import Direction
-from .nodes import DISK_MEBIBYTES, HostedBroker, pause, resume
+from .nodes import DISK_MEBIBYTES, START_SECONDS, HostedBroker, pause, resume
 from .switch import Counts, Fault
 
 _LOSS: Final = Fault(loss=0.3)
 _DELAY: Final = Fault(delay_seconds=0.2)
 _CUT: Final = Fault(is_cut=True)
-# Of begin and end: the start of a broker takes a second or two on a busy machine.
-_STEP_SECONDS: Final = 60.0
+# Of begin and end: the start of a broker takes long on a busy machine.
+_STEP_SECONDS: Final = 180.0
 
 Chance = random.Random
 Act = Callable[[Group, Chance], AbstractAsyncContextManager[None]]
@@ -88,7 +88,7 @@ async def _kill_replica(group: Group, chance: Chance) -> AsyncIterator[None]:
 async def _kill_name_server(group: Group, chance: Chance) -> AsyncIterator[None]:
     group.name_server.kill()
     yield
-    await group.name_server.start()
+    await group.name_server.start(START_SECONDS)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 _EVERYWHERE: Final = "0.0.0.0"  # of a host that only this test reaches
 DISK_MEBIBYTES: Final = 1024
+START_SECONDS: Final = 120.0
 
 
 class HostedNamesrv(OwnNamesrv):
@@ -56,7 +57,7 @@ class HostedBroker(FaultyBroker):
     async def start_as(self, role: Mapping[str, str]) -> None:
         """Start it with these settings besides its own."""
         self.settings |= role
-        await self.start()
+        await self.start(START_SECONDS)
 
     @property
     def is_running(self) -> bool:
