@@ -20,7 +20,7 @@ from tests.support.small_disk import fill_disk, free_disk
 from .group import CLIENTS, NAME_SERVER, Group
 from .history import FaultRecord
 from .network import Direction
-from .nodes import DISK_MEBIBYTES, START_SECONDS, HostedBroker, pause, resume
+from .nodes import DISK_MEBIBYTES, START_SECONDS, pause, resume
 from .switch import Counts, Fault
 
 _LOSS: Final = Fault(loss=0.3)
@@ -70,10 +70,11 @@ async def inject(
 
 @asynccontextmanager
 async def _kill_master(group: Group, chance: Chance) -> AsyncIterator[None]:
-    """The same broker is the master again."""
+    """By hand, the same broker is the master again."""
+    former = group.master
     group.kill_master()
     yield
-    await group.start_master()
+    await group.start_again(former)
 
 
 @asynccontextmanager
@@ -81,7 +82,7 @@ async def _kill_replica(group: Group, chance: Chance) -> AsyncIterator[None]:
     replica = chance.choice(group.replicas)
     replica.kill()
     yield
-    await group.start_replica(replica)
+    await group.start_again(replica)
 
 
 @asynccontextmanager
@@ -93,9 +94,10 @@ async def _kill_name_server(group: Group, chance: Chance) -> AsyncIterator[None]
 
 @asynccontextmanager
 async def _stop_master(group: Group, chance: Chance) -> AsyncIterator[None]:
-    pause(group.master)
+    master = group.master
+    pause(master)
     yield
-    resume(group.master)
+    resume(master)
 
 
 @asynccontextmanager
@@ -181,15 +183,9 @@ async def _full_disk(group: Group, chance: Chance, *, of_master: bool) -> AsyncI
     yield
     free_disk(broker.store_path, DISK_MEBIBYTES)
     if not broker.is_running:
-        await _restart(group, broker)
-
-
-async def _restart(group: Group, broker: HostedBroker) -> None:
-    if broker is group.master:
-        group.kill_master()
-        await group.start_master()
-    else:
-        await group.start_replica(broker)
+        if broker is group.master:
+            group.kill_master()
+        await group.start_again(broker)
 
 
 # --- failover ---
@@ -197,24 +193,24 @@ async def _restart(group: Group, broker: HostedBroker) -> None:
 
 @asynccontextmanager
 async def _fail_over(group: Group, chance: Chance) -> AsyncIterator[None]:
-    """The master is killed, the operator promotes a replica at once, and the old master becomes a replica."""
+    """The master is killed, a replica replaces it at once, and the old master becomes a replica."""
     former = group.master
     group.kill_master()
-    await group.promote_longest()
+    await group.replace_master()
     yield
-    await group.start_replica(former)
+    await group.start_again(former)
 
 
 @asynccontextmanager
 async def _fail_over_from(group: Group, chance: Chance, *, before: Act) -> AsyncIterator[None]:
-    """The master is cut off or stands still for a while; the operator ends it, and promotes a replica."""
+    """The master is cut off or stands still for a while, and is then killed and replaced."""
     former = group.master
     async with before(group, chance):
         await asyncio.sleep(chance.uniform(0.5, 4.0))
         group.kill_master()
-        await group.promote_longest()
+        await group.replace_master()
         yield
-    await group.start_replica(former)
+    await group.start_again(former)
 
 
 @asynccontextmanager

@@ -1,4 +1,7 @@
-"""A broker group on hosts of its own under load, and the operator who replaces a lost master by hand."""
+"""A broker group on hosts of its own under load, and the operator who replaces a lost master by hand.
+
+`ControlledGroup` has a controller instead of the operator.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +65,7 @@ class Group:
                 self._stack.callback(broker.close)
             self._stack.callback(self.name_server.close)
             await self.name_server.start(START_SECONDS)
-            await self.start_master()
-            for replica in self.replicas:
-                await self.start_replica(replica)
+            await self._start_brokers()
             async with self.master.console() as client:
                 succeeded(await client.ask(create_topic(TOPIC, QUEUES)))
             await self.until_whole()
@@ -72,6 +73,10 @@ class Group:
             await self._stack.aclose()
             raise
         return self
+
+    async def _start_brokers(self) -> None:
+        for broker in self.brokers:
+            await self.start_again(broker)
 
     async def __aexit__(self, *_: object) -> None:
         if self._sampling is not None:
@@ -87,13 +92,12 @@ class Group:
         """All brokers but the master."""
         return [broker for broker in self.brokers if broker is not self.master]
 
-    async def start_master(self) -> None:
-        """Start the master's process."""
-        self.history.terms.append(Term(self.master.address, time.monotonic()))
-        await self.master.start_as(_MASTER)
-
-    async def start_replica(self, broker: HostedBroker) -> None:
-        """Start a broker's process as a replica."""
+    async def start_again(self, broker: HostedBroker) -> None:
+        """Start a broker's process, as the master if it is the master, otherwise as a replica."""
+        if broker is self.master:
+            self.history.terms.append(Term(broker.address, time.monotonic()))
+            await broker.start_as(_MASTER)
+            return
         number = self._ids[broker]
         await broker.start_as(
             {"brokerRole": "SLAVE", "brokerId": number if number != "0" else str(len(self.brokers))}
@@ -104,10 +108,10 @@ class Group:
         self.master.kill()
         self.history.terms[-1].ended = time.monotonic()
 
-    async def promote_longest(self) -> None:
+    async def replace_master(self) -> None:
         """Make the replica with the longest log the master, as docs/replication.md tells operators to.
 
-        The master is dead. The name server has to be reachable.
+        The master is dead.
         """
         ends = {}
         for replica in self.replicas:
@@ -115,18 +119,19 @@ class Group:
         chosen = max(ends, key=lambda replica: ends[replica])
         await chosen.stop()
         self.master = chosen
-        await self.start_master()
+        await self.start_again(chosen)
 
     async def until_whole(self, timeout_seconds: float = WHOLE_SECONDS) -> None:
         """Wait until every replica has all that the master has now. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_seconds
-        end = None
+        end, master = -1, None
         while True:
             status = None
             with suppress(OSError, EOFError, TimeoutError):
                 status = await self.master.ha_status()
             if status is not None:
-                end = status.master_commit_log_max_offset if end is None else end
+                if self.master is not master:
+                    master, end = self.master, status.master_commit_log_max_offset
                 acknowledged = [each.slave_ack_offset for each in status.ha_connection_info]
                 if len(acknowledged) == len(self.replicas) and all(each >= end for each in acknowledged):
                     return
