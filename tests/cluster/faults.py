@@ -23,9 +23,9 @@ from .network import Direction
 from .nodes import DISK_MEBIBYTES, START_SECONDS, pause, resume
 from .switch import Counts, Fault
 
-_LOSS: Final = Fault(loss=0.3)
-_DELAY: Final = Fault(delay_seconds=0.2)
-_CUT: Final = Fault(is_cut=True)
+LOSS: Final = Fault(loss=0.3)
+DELAY: Final = Fault(delay_seconds=0.2)
+CUT: Final = Fault(is_cut=True)
 # Of begin and end: the start of a broker takes long on a busy machine.
 _STEP_SECONDS: Final = 180.0
 
@@ -42,14 +42,13 @@ class FaultKind:
 
 
 async def inject(
-    name: str, group: Group, chance: random.Random, hold_seconds: float | None = None
+    name: str, kind: FaultKind, group: Group, chance: random.Random, hold_seconds: float | None = None
 ) -> FaultRecord:
     """Let one fault begin and end, and wait until the group is whole and accepts messages.
 
     `hold_seconds`: how long it is there; None: a random time within its bounds. Raises TimeoutError if begin,
     end or recovery take too long.
     """
-    kind = FAULTS[name]
     record = FaultRecord(name, time.monotonic())
     group.history.faults.append(record)
     fault = kind.act(group, chance)
@@ -134,14 +133,13 @@ def _dropped(counts: Mapping[Direction, Counts], route: Direction) -> int:
 
 
 def _host(group: Group, role: str, chance: Chance) -> str:
-    if role == NAME_SERVER:
-        return NAME_SERVER
-    broker = group.master if role == "master" else chance.choice(group.replicas)
-    return broker.host.name
+    if role == "master":
+        return group.master.host.name
+    return chance.choice(group.replicas).host.name if role == "replica" else role
 
 
-def _around(role: str, fault: Fault) -> Act:
-    """A fault of all packets from and to a host."""
+def around(role: str, fault: Fault) -> Act:
+    """A fault of all packets from and to a host: the master's, a replica's, or that of another name."""
 
     def act(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
         host = _host(group, role, chance)
@@ -156,7 +154,7 @@ def _one_way(role: str, *, sends: bool) -> Act:
     def act(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
         host, network = _host(group, role, chance), group.network
         return _network_fault(
-            group, dict.fromkeys((network.sending if sends else network.receiving)(host), _CUT)
+            group, dict.fromkeys((network.sending if sends else network.receiving)(host), CUT)
         )
 
     return act
@@ -165,12 +163,12 @@ def _one_way(role: str, *, sends: bool) -> Act:
 def _cut_replication(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
     """Master and all replicas do not reach each other; everybody reaches clients and name server."""
     replicas = [replica.host.name for replica in group.replicas]
-    return _network_fault(group, dict.fromkeys(group.network.both(group.master.host.name, replicas), _CUT))
+    return _network_fault(group, dict.fromkeys(group.network.both(group.master.host.name, replicas), CUT))
 
 
 def _cut_clients(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
     """Clients do not reach the master."""
-    return _network_fault(group, dict.fromkeys(group.network.both(group.master.host.name, [CLIENTS]), _CUT))
+    return _network_fault(group, dict.fromkeys(group.network.both(group.master.host.name, [CLIENTS]), CUT))
 
 
 # --- disks ---
@@ -227,25 +225,25 @@ FAULTS: Final[Mapping[str, FaultKind]] = {
     "stop master": FaultKind(_stop_master),
     "stop replica": FaultKind(_stop_replica),
     "stop name server": FaultKind(_stop_name_server),
-    "cut master": FaultKind(_around("master", _CUT)),
-    "cut replica": FaultKind(_around("replica", _CUT)),
-    "cut name server": FaultKind(_around(NAME_SERVER, _CUT), (6.0, 6.0)),
+    "cut master": FaultKind(around("master", CUT)),
+    "cut replica": FaultKind(around("replica", CUT)),
+    "cut name server": FaultKind(around(NAME_SERVER, CUT), (6.0, 6.0)),
     "cut replication": FaultKind(_cut_replication),
     "cut clients": FaultKind(_cut_clients),
     "one way: master is not heard": FaultKind(_one_way("master", sends=True)),
     "one way: master does not hear": FaultKind(_one_way("master", sends=False)),
     "one way: replica is not heard": FaultKind(_one_way("replica", sends=True), (5.0, 6.0)),
     "one way: replica does not hear": FaultKind(_one_way("replica", sends=False)),
-    "30 % loss, master": FaultKind(_around("master", _LOSS)),
-    "30 % loss, replica": FaultKind(_around("replica", _LOSS)),
-    "30 % loss, name server": FaultKind(_around(NAME_SERVER, _LOSS), (6.0, 6.0)),
-    "200 ms delay, master": FaultKind(_around("master", _DELAY)),
-    "200 ms delay, replica": FaultKind(_around("replica", _DELAY)),
+    "30 % loss, master": FaultKind(around("master", LOSS)),
+    "30 % loss, replica": FaultKind(around("replica", LOSS)),
+    "30 % loss, name server": FaultKind(around(NAME_SERVER, LOSS), (6.0, 6.0)),
+    "200 ms delay, master": FaultKind(around("master", DELAY)),
+    "200 ms delay, replica": FaultKind(around("replica", DELAY)),
     "full disk, master": FaultKind(partial(_full_disk, of_master=True), (4.0, 8.0)),
     "full disk, replica": FaultKind(partial(_full_disk, of_master=False), (4.0, 8.0)),
     "failover": FaultKind(_fail_over, _QUICK),
     "failover from a master that is cut off": FaultKind(
-        partial(_fail_over_from, before=_around("master", _CUT)), _QUICK
+        partial(_fail_over_from, before=around("master", CUT)), _QUICK
     ),
     "failover from a master that stands still": FaultKind(
         partial(_fail_over_from, before=_standing_still), _QUICK

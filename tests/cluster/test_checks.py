@@ -81,6 +81,13 @@ def test_two_masters_at_the_same_time_are_found() -> None:
         checks.only_the_master_accepted([], [Term(_A, 0.0), Term(_B, 1.8)])
 
 
+def test_terms_that_are_not_exact_may_overlap() -> None:
+    terms = [Term(_A, 0.0, 2.0), Term(_B, 1.8)]
+    checks.only_the_master_accepted(_SENDS, terms, are_exact=False)
+    with pytest.raises(AssertionError, match="was not the master then"):
+        checks.only_the_master_accepted([_send(3, _A, at=2.1)], terms, are_exact=False)
+
+
 def test_a_former_master_that_accepted_a_message_is_found() -> None:
     """Both brokers acknowledged in the same time."""
     both = [_send(1, _A, at=2.0), _send(2, _B, at=2.1)]
