@@ -27,7 +27,7 @@ LOSS: Final = Fault(loss=0.3)
 DELAY: Final = Fault(delay_seconds=0.2)
 CUT: Final = Fault(is_cut=True)
 # Of begin and end: the start of a broker takes long on a busy machine.
-_STEP_SECONDS: Final = 180.0
+_STEP_SECONDS: Final = 600.0
 
 Chance = random.Random
 Act = Callable[[Group, Chance], AbstractAsyncContextManager[None]]

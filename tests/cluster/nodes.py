@@ -22,7 +22,7 @@ NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 _EVERYWHERE: Final = "0.0.0.0"  # of a host that only this test reaches
 DISK_MEBIBYTES: Final = 1024
-START_SECONDS: Final = 120.0
+START_SECONDS: Final = 300.0
 
 
 class HostedNamesrv(OwnNamesrv):

@@ -12,7 +12,9 @@ from .group import Group
 from .history import statuses
 from .recovery_times import report, seconds_to_first_accepted
 
+# How long the long runs inject faults, and the load's sends per second.
 LONG_SECONDS: Final = float(os.environ.get("RMQ_FAULT_SECONDS", "600"))
+LONG_RATE: Final = float(os.environ.get("RMQ_FAULT_RATE", "100"))
 
 
 async def run(

@@ -18,7 +18,7 @@ import pytest
 from tests.cluster.faults import FAULTS
 from tests.cluster.group import running_group
 from tests.cluster.hosts import need_hosts
-from tests.cluster.runs import LONG_SECONDS, random_order, run
+from tests.cluster.runs import LONG_RATE, LONG_SECONDS, random_order, run
 
 # A message that is answered SEND_OK is on two machines, and one of them may be lost.
 _SETTINGS: Final = {"minInSyncReplicas": "2"}
@@ -41,9 +41,9 @@ async def test_each_fault_of_the_network_and_a_failover(tmp_path: Path, seed: in
 
 
 @pytest.mark.long
-@pytest.mark.timeout(LONG_SECONDS + 1200)
+@pytest.mark.timeout(LONG_SECONDS + 3600)
 async def test_faults_in_random_order_on_a_master_with_two_replicas(tmp_path: Path, seed: int) -> None:
     need_hosts()
     chance = random.Random(seed)
     async with running_group(tmp_path, seed, 3, _SETTINGS) as group:
-        await run(group, FAULTS, random_order(group, FAULTS, chance), chance, rate=60)
+        await run(group, FAULTS, random_order(group, FAULTS, chance), chance, rate=LONG_RATE)
