@@ -85,26 +85,32 @@ def network() -> Iterator[Network]:
 class _Echo(asyncio.Protocol):
     """Returns what it gets."""
 
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._transport.write(data)
 
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended.set()
+
 
 async def test_faults_show_in_tcp_connections_between_hosts(network: Network) -> None:
     one, other = network.hosts["a"], network.hosts["b"]
-    listening, connecting = other.socket(), one.socket()
+    listening, connecting, echo = other.socket(), one.socket(), _Echo()
     listening.bind((other.address, 9000))
     connecting.setblocking(False)
-    server = await asyncio.get_running_loop().create_server(_Echo, sock=listening)
+    server = await asyncio.get_running_loop().create_server(lambda: echo, sock=listening)
     await asyncio.get_running_loop().sock_connect(connecting, (other.address, 9000))
     reader, writer = await asyncio.open_connection(sock=connecting)
 
     async def seconds_of_echo(size: int) -> float:
         began = time.monotonic()
         writer.write(b"x" * size)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await reader.readexactly(size)
         return time.monotonic() - began
 
@@ -117,13 +123,14 @@ async def test_faults_show_in_tcp_connections_between_hosts(network: Network) ->
         network.set({("a", "b"): Fault(is_cut=True)})
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(seconds_of_echo(1), 0.3)
-        counts = network.set(dict.fromkeys(network.both("a"), Fault(loss=0.3)))
+        counts = network.set(dict.fromkeys(network.both("a"), Fault(loss=0.2)))
         assert counts["a", "b"].cut > 0
         assert counts["b", "a"].cut == 0
-        await asyncio.wait_for(reader.readexactly(1), 5)  # retransmitted
+        await asyncio.wait_for(reader.readexactly(1), 60)  # retransmitted
         await seconds_of_echo(50_000)
         assert network.heal()["a", "b"].lost > 0
     finally:
         server.close()
         writer.close()
         await writer.wait_closed()
+        await asyncio.wait_for(echo.ended.wait(), 20)
