@@ -83,7 +83,7 @@ class Shards:
 
     def collect(self) -> Iterable[Family]:
         """Return the metrics."""
-        return shard_families(is_up=True, restarts=0, pending_changes=0)
+        return shard_families(is_up=True, restarts=0, hangs=0, pending_changes=0)
 
 
 async def _collectors() -> Sequence[Collector]:

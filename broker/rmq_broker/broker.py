@@ -13,6 +13,7 @@ from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import OnDeath
 
 from .master_services import MasterServicesError
+from .replication.metadata.new_topics import create_after_promotion
 from .statistics.broker_statistics import SAMPLE_SECONDS
 from .store.api import StoreError
 
@@ -134,6 +135,16 @@ class Broker:
             services.storage.store.last_timestamp_ms,
             after_clean_stop=services.storage.store.stopped_cleanly,
         )
+        if not self.settings.is_replica:
+            await self._create_new_topics()
+
+    async def _create_new_topics(self) -> None:
+        """Create the topics that a former replica had not taken over from its master yet."""
+        topics, store = self.services.topics, self.services.storage.store
+        try:
+            await create_after_promotion(self.settings.config_dir, topics, store)
+        except OSError as error:
+            raise StartError(f"the topics of the former master cannot be written: {error}") from error
 
     async def _start_tasks(self) -> None:
         """Start the tasks of every broker, and those of a master. Raises StartError."""

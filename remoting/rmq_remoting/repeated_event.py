@@ -20,9 +20,9 @@ class RepeatedEvent:
         self._next_at = 0.0
         self._unreported = 0
 
-    def occurred(self) -> int:
-        """Count the event; return the number of events since the last line if a line is due now, else 0."""
-        self._unreported += 1
+    def occurred(self, count: int = 1) -> int:
+        """Count events; return the number of events since the last line if a line is due now, else 0."""
+        self._unreported += count
         now = self._clock()
         if now < self._next_at:
             return 0

@@ -30,30 +30,26 @@ class Node(FaultyBroker):
         self.settings |= role
         await self.start()
 
-    async def status(self) -> HARuntimeInfo:
-        async with raw_client(self.port) as client:
-            answer = succeeded(await client.ask(request(RequestCode.GET_BROKER_HA_STATUS)))
-        return HARuntimeInfo.decode(answer.body)
-
-    async def has_replica(self) -> bool:
-        """Whether a replica has the whole log."""
-        status = await self.status()
-        return any(not replica.diff for replica in status.ha_connection_info)
-
     def log(self) -> bytes:
         """The bytes of the commit log's files."""
         return b"".join(path.read_bytes() for path in self.log_files)
 
 
-async def followed(master: Node, timeout_seconds: float = 30.0) -> None:
+async def followed(master: FaultyBroker, timeout_seconds: float = 30.0) -> None:
     """Wait until a replica has the whole log of a master without load."""
     deadline = time.monotonic() + timeout_seconds
-    while not await master.has_replica():
-        assert time.monotonic() < deadline, f"no replica follows: {await master.status()}"
+    while all(replica.diff for replica in (await _status(master)).ha_connection_info):
+        assert time.monotonic() < deadline, f"no replica follows: {await _status(master)}"
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def create_topics(node: Node) -> None:
+async def _status(master: FaultyBroker) -> HARuntimeInfo:
+    async with raw_client(master.port) as client:
+        answer = succeeded(await client.ask(request(RequestCode.GET_BROKER_HA_STATUS)))
+    return HARuntimeInfo.decode(answer.body)
+
+
+async def create_topics(node: FaultyBroker) -> None:
     async with raw_client(node.port) as client:
         for topic in {topic for topic, _ in QUEUES}:
             succeeded(await client.ask(create_topic(topic, 4)))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rmq_broker.shards.liveness import SILENT_SECONDS
 from rmq_client import Message, Producer
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -26,6 +27,7 @@ from tests.support.processes import run_command
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import raw_client
 from tests.support.signed_requests import AUTHENTICATION, ROOT, signed
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -148,6 +150,20 @@ async def test_shards_share_topics_and_are_restarted(tmp_path: Path) -> None:
             assert await _queues(shards, number, "Missed") == 2
             assert await _queues(shards, number, "T") is None
         await shards.stop()
+
+
+@pytest.mark.long
+async def test_a_shard_that_hangs_is_restarted(tmp_path: Path) -> None:
+    metrics_port = free_port()
+    settings = {"metricsExporterType": "PROM", "metricsPromExporterPort": str(metrics_port)}
+    async with OwnShards("", 2, home=tmp_path / "broker", settings=settings) as shards:
+        hung = shards.pids()["broker-a-1"]
+        os.kill(hung, signal.SIGSTOP)
+        await until(
+            lambda: shards.pids().get("broker-a-1") not in (hung, None), SILENT_SECONDS + _WAIT_SECONDS
+        )
+        await _until_queues(shards, 1, "SCHEDULE_TOPIC_XXXX", 18)
+        assert (await _metrics(metrics_port))["rmq_shard_hangs_total"] == {"broker-a-0": 0, "broker-a-1": 1}
 
 
 async def test_shards_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:

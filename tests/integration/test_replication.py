@@ -259,8 +259,44 @@ async def test_a_replica_serves_consumers_while_the_master_is_gone(tmp_path: Pat
         await until(lambda: not replica.broker.replication.has_master, 10)
         assert len(pulled(await consumer.ask(pull("T", offset=1)))) == 2
         assert (await consumer.ask(pull("T", offset=3))).code == ResponseCode.PULL_NOT_FOUND
-        ahead = await consumer.ask(pull("T", offset=7))
-        assert ahead.ext_fields["nextBeginOffset"] == "7"
+
+
+async def _log_of_five_messages(folder: Path) -> bytes:
+    async with running_broker(folder) as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        await _fill(client, 5)
+        return _log(master)
+
+
+async def test_a_consumer_ahead_of_a_replica_waits_there(tmp_path: Path, namesrv: str) -> None:
+    """After PULL_OFFSET_MOVED it would drop the messages that it has pulled and not consumed yet."""
+    data = await _log_of_five_messages(tmp_path / "m")
+    async with _running(_replica(tmp_path / "r", namesrv)) as replica, replica.client() as consumer:
+        succeeded(await consumer.ask(create_topic("T", 2)))
+        replica.store.append_data(0, data)
+        for queue_id in (0, 1):  # one queue has messages, the other one none
+            for suspend_ms in (0, 200):
+                began = time.monotonic()
+                ahead = await consumer.ask(pull("T", queue_id=queue_id, offset=7, suspend_ms=suspend_ms))
+                assert ahead.code == ResponseCode.PULL_NOT_FOUND
+                assert ahead.ext_fields["nextBeginOffset"] == "7"
+                assert time.monotonic() - began >= suspend_ms / 1000
+
+
+async def test_a_consumer_ahead_of_a_replica_gets_the_message_once_it_is_there(
+    tmp_path: Path, namesrv: str
+) -> None:
+    data = await _log_of_five_messages(tmp_path / "m")
+    async with _running(_replica(tmp_path / "r", namesrv)) as replica, replica.client() as consumer:
+        succeeded(await consumer.ask(create_topic("T", 1)))
+        waiting = asyncio.ensure_future(consumer.ask(pull("T", offset=3, suspend_ms=20_000)))
+        await until(lambda: replica.held_pulls.count, 10)
+        middle = len(data) // 2
+        replica.store.append_data(0, data[:middle])  # wakes the pull, whose message is still missing
+        await asyncio.sleep(0)
+        assert replica.held_pulls.count == 1
+        replica.store.append_data(middle, data[middle:])
+        assert pulled(await waiting)[0].queue_offset == 3
 
 
 # --- logs that differ ---

@@ -17,7 +17,7 @@ from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.codes import ResponseCode
-from tests.support.broker_requests import create_topic, request, send, sent, succeeded
+from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent, succeeded
 from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.namesrv import running_namesrv
 from tests.support.ports import LOOPBACK
@@ -122,6 +122,40 @@ async def test_a_commit_at_the_replica_reaches_the_master_that_returns(tmp_path:
             await until(lambda: master.offsets.query("CG", "T", 0) == 4, _SECONDS)
             metadata.sync.wake()
             await until(lambda: not replica.offsets.own_commits, _SECONDS)
+
+
+async def test_a_topic_of_the_masters_last_second_can_be_consumed(tmp_path: Path, namesrv: str) -> None:
+    """The master is lost before the replica has asked for its topics again."""
+    async with _replica(tmp_path / "r", namesrv) as (replica, metadata), replica.client() as consumer:
+        async with _master(tmp_path / "m", namesrv, brokerRole="SYNC_MASTER") as master:
+            await _create_newest(master, metadata)
+            assert (await consumer.ask(pull("Newest"))).code == ResponseCode.TOPIC_NOT_EXIST
+        metadata.sync._one_at_a_time.release()
+        await until(lambda: "Newest" in replica.topics, _SECONDS)
+        assert [message.body for message in pulled(await consumer.ask(pull("Newest")))] == [b"acknowledged"]
+
+
+async def test_a_promoted_replica_has_the_topic_of_the_masters_last_second(
+    tmp_path: Path, namesrv: str
+) -> None:
+    async with _master(tmp_path / "m", namesrv, brokerRole="SYNC_MASTER") as master:
+        async with _replica(tmp_path / "r", namesrv) as (_, metadata):
+            await _create_newest(master, metadata)
+        async with running_broker(tmp_path / "r") as promoted:
+            assert promoted.bodies("Newest") == [b"acknowledged"]
+            config = promoted.topics.get("Newest")
+            assert config is not None
+            assert config.write_queue_nums == 4
+
+
+async def _create_newest(master: RunningBroker, metadata: MetadataReplication) -> None:
+    """Create a topic with a message, of which the replica takes over nothing but the log."""
+    await until(lambda: master.store.replicas.positions, _SECONDS)
+    await metadata.sync.sync_all()
+    await metadata.sync._one_at_a_time.acquire()
+    async with master.client() as client:
+        succeeded(await client.ask(create_topic("Newest", 1)))
+        sent(await client.ask(send("Newest", b"acknowledged")))
 
 
 async def test_a_replica_that_became_the_master_delivers_what_its_master_had_not(

@@ -56,6 +56,11 @@ class RunningProgram:
         return self._process.pid
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._reader.is_alive()
+
+    @property
     def events(self) -> list[Event]:
         """All events so far."""
         return list(self._events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,3 +27,20 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
     finally:
         # A process that was killed just before may still use it.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill_disk(folder: Path) -> None:
+    """Leave no space on a small disk: its size becomes that of its content."""
+    status = os.statvfs(folder)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    remount_disk(folder, f"size={max(used, status.f_frsize)}")
+
+
+def free_disk(folder: Path, mebibytes: int) -> None:
+    """Give a small disk this size."""
+    remount_disk(folder, f"size={mebibytes}m")
+
+
+def remount_disk(folder: Path, option: str) -> None:
+    """Change an option of a small disk: `ro`, `rw`, `size=…`."""
+    subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)

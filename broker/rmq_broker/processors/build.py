@@ -196,7 +196,7 @@ def _pull_processor(
     )
     answering = PullAnswering(offsets.table, services.statistics, replicas)
     cold = ColdPulls(store, pulls.cold_reads)
-    holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering, cold)
+    holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering, cold, replicas)
     logical = LogicalPulls(services.topics.table, brokers)
     return PullProcessor(admission, reading, holding, answering, cold, replicas, logical)
 

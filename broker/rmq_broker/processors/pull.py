@@ -77,9 +77,9 @@ class PullProcessor:
         redirected = self._replicas.redirected(pull, outcome)
         if redirected is not None:
             return redirected
+        outcome = self._replicas.corrected(pull.queue_offset, outcome)
         if isinstance(outcome, NotFound) and pull.plan.may_be_held:
             return self._holding.hold(pull)
-        outcome = self._replicas.corrected(pull, outcome)
         if pull.plan.header.logical is False and pull.plan.queue is not None:
             # A part of a static topic's queue. The consumer must not continue with the next part while
             # messages of this one are still being flushed or replicated.

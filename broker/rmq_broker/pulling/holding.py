@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .cold_pulls import ColdPulls
     from .held_pulls import HeldPulls
     from .reading import PullReading
+    from .replica_reads import ReplicaReads
     from .request import Pull
 
 # Reads per wake-up. A client whose filter rejects that many messages asks again: other pulls wait, too.
@@ -67,6 +68,7 @@ class PullHolding:
         reading: PullReading,
         answering: PullAnswering,
         cold: ColdPulls,
+        replicas: ReplicaReads,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -75,6 +77,7 @@ class PullHolding:
         self._reading = reading
         self._answering = answering
         self._cold = cold
+        self._replicas = replicas
 
     def hold(self, pull: Pull) -> asyncio.Future[Answer]:
         """Return the future answer of a pull that found nothing.
@@ -130,6 +133,7 @@ class PullHolding:
             reads += 1
         if isinstance(outcome, Found):
             return self._answering.found(pull, outcome)
+        outcome = self._replicas.corrected(state.read_from, outcome)
         if isinstance(outcome, (NotFound, Skipped)):
             if not time_is_up:
                 return STILL_WAITING

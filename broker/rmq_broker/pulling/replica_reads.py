@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.codes import ResponseCode
 
 from ..store.api import GetStatus
-from .outcomes import Moved, Skipped
+from .outcomes import Moved, NotFound, Skipped
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from .outcomes import Empty
     from .request import Pull
 
+# The consumer's offset is behind the end of the queue here.
+_AHEAD: Final = (
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.NO_MESSAGE_IN_QUEUE,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE,
+)
 _REDIRECTED: Final = "the master serves this queue"
 
 
@@ -51,12 +57,15 @@ class ReplicaReads:
         header = pull.plan.answers.header(following, outcome.min_offset, outcome.max_offset)
         return pull.command.response(ResponseCode.PULL_RETRY_IMMEDIATELY, _REDIRECTED, header.encode())
 
-    def corrected(self, pull: Pull, outcome: Empty) -> Empty:
-        """Return the outcome of a pull, which moves no consumer back on a replica that lags.
+    def corrected(self, asked_offset: int, outcome: Empty) -> Empty:
+        """Return the outcome of a pull, which moves no consumer on a replica that lags.
 
-        A consumer may have read messages of the master that the replica does not have yet. (Apache RocketMQ
-        5.3.3, DefaultMessageStore.nextOffsetCorrection with `offsetCheckInSlave` off.)
+        A consumer may have read messages of the master that the replica does not have yet. It must not get
+        PULL_OFFSET_MOVED, not even with its own offset: clients then drop the messages that they have pulled
+        and not consumed yet, and continue behind them. So the pull waits, as at the tail of the queue.
+        (Apache RocketMQ 5.3.3, DefaultPullMessageResultHandler with `offsetCheckInSlave` off, answers
+        PULL_RETRY_IMMEDIATELY, and its clients ask again without a pause.)
         """
-        if not self._is_replica or outcome.status is not GetStatus.OFFSET_OVERFLOW_BADLY:
+        if not self._is_replica or not isinstance(outcome, Moved) or outcome.status not in _AHEAD:
             return outcome
-        return Moved(outcome.status, pull.queue_offset, outcome.min_offset, outcome.max_offset)
+        return NotFound(outcome.status, asked_offset, outcome.min_offset, outcome.max_offset)

@@ -66,12 +66,13 @@ class RouteConflict:
         log.error(
             "route conflict name_server=%s broker=%s holder=%s address=%s: another broker with this name and "
             "id is registered, and the name server %s. Clients reach only one of the two at a time. Set "
-            "another brokerName, or stop the broker at %s; if none runs there, this clears within a minute",
+            "another %s, or stop the broker at %s; if none runs there, this clears within a minute",
             self._name_server,
             self._identity.name,
             holder,
             self._identity.address,
             "replaced its address by this broker's" if is_replaced else "ignored this broker's registration",
+            "brokerId" if self._identity.broker_id else "brokerName",
             holder,
         )
 

@@ -51,6 +51,7 @@ class FollowerStatus:
     received_bytes: int = 0
     bytes_per_second: int = 0  # in the last whole second
     master_flushed: int = 0  # the end of what the master has flushed, as code 908 sets it
+    agreed: MasterAddress | None = None  # the master whose log is, or was when it was followed, also this one
     problem: str = ""  # why the replica does not follow; empty while it does
 
 
@@ -96,7 +97,10 @@ class Follower:
             try:
                 await self._follow(master)
                 failures = 0
-            except (MasterUnavailable, Unrelated, ReplicationProtocolError) as error:
+            except Unrelated as error:
+                self.status.agreed = None
+                self._failed(str(error))
+            except (MasterUnavailable, ReplicationProtocolError) as error:
                 self._failed(str(error))
             except StoreUnavailable as error:
                 self._failed(f"the store takes nothing: {error}")
@@ -151,6 +155,7 @@ class Follower:
         self._received_here = 0
         log.info("following the master address=%s from=%d", master.ha, end)
         self.status.problem, self.status.is_connected = "", True
+        self.status.agreed = master
         self._on_following()
         self._connection = connection
         reporting = asyncio.get_running_loop().create_task(self._report_regularly(connection))

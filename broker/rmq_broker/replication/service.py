@@ -115,6 +115,11 @@ class ReplicationService:
             await self.metadata.close()
 
     def _master_address(self) -> str | None:
-        """Return where clients reach the master; None if it is not known."""
+        """Return where clients reach the master to take metadata from; None if there is none.
+
+        The tables of a master with another log would delete the topics and offsets of this one.
+        """
         known = self.lookup.known
-        return None if known is None else known.clients or None
+        if known is None or self.follower is None or self.follower.status.agreed != known:
+            return None
+        return known.clients or None

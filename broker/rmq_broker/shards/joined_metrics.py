@@ -65,16 +65,23 @@ class JoinedMetrics:
     def _state(self, runner: ShardRunner, *, is_up: bool) -> bytes:
         """Return what the supervisor knows about a shard."""
         plan = runner.plan
-        families = shard_families(is_up, runner.restarts, self._tables.behind_count(plan.number))
+        families = shard_families(
+            is_up, runner.restarts, runner.hangs, self._tables.behind_count(plan.number)
+        )
         labels = {**self._labels, "node_id": plan.broker_name}
         return "".join(render(families, labels)).encode()
 
 
-def shard_families(is_up: bool, restarts: int, pending_changes: int) -> list[Family]:
+def shard_families(is_up: bool, restarts: int, hangs: int, pending_changes: int) -> list[Family]:
     """Return the metrics that a supervisor adds for each shard."""
     return [
         gauge("rmq_shard_up", "Whether a shard answered this scrape: 1 or 0.", is_up),
         counter("rmq_shard_restarts_total", "Restarts of a shard that had ended.", restarts),
+        counter(
+            "rmq_shard_hangs_total",
+            "Kills of a shard that did not answer its supervisor; each is followed by a restart.",
+            hangs,
+        ),
         gauge(
             "rmq_shard_pending_changes",
             "Topics and groups that a shard has yet to get or to delete.",

@@ -24,9 +24,11 @@ from rmq_remoting.daemon.lifecycle import EXIT_FAILURE, StartError, run_command,
 from rmq_remoting.daemon.process import prepare_process
 from rmq_remoting.dispatch import Dispatcher, Processor
 from rmq_remoting.errors import RequestError
+from rmq_remoting.tiers import InlineTier
 
 from ..build import build_broker
 from ..settings.broker import BrokerSettings, known_keys
+from . import liveness
 from .channel import STOP, connect
 from .kinds import GROUPS, TOPICS
 from .reporter import ChangeReporter
@@ -111,6 +113,10 @@ def _shared_requests(main: Dispatcher) -> Dispatcher:
     for row in main.registrations():
         if row.code in _SHARED_CODES:
             dispatcher.register([row.code], row.processor, row.tier, max_body_bytes=row.max_body_bytes)
+    # On the event loop: the supervisor asks whether that is blocked.
+    dispatcher.register(
+        [liveness.QUESTION], liveness.answer, InlineTier("supervisor", capacity=16, max_wait_ms=60_000)
+    )
     return dispatcher
 
 

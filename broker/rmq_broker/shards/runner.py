@@ -1,4 +1,4 @@
-"""Keeps one shard running: starts its process, and restarts it after its end."""
+"""Keeps one shard running: starts its process, and restarts it after its end or when it does not answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.backoff import Backoff
 from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.errors import ConnectionClosed
 
 from .child import CLEAN_END
+from .liveness import SILENT_SECONDS, until_silent
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -42,16 +44,19 @@ class ShardRunner:
         sleep: Sleep = asyncio.sleep,
         clock: Clock,
         backoff: Backoff | None = None,
+        until_silent: Callable[[Connection, Sleep], Awaitable[None]] = until_silent,
     ) -> None:
-        """`clock` returns seconds."""
+        """`clock` returns seconds. `until_silent` returns when a process does not answer any more."""
         self.plan = plan
         self.restarts = 0
+        self.hangs = 0
         self.is_ready = False
         self._link = link
         self._new_child = new_child
         self._sleep = sleep
         self._clock = clock
         self._backoff = backoff or Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self._until_silent = until_silent
         self._child: Child | None = None
         self._is_stopping = False
         self._first_ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -139,7 +144,7 @@ class ShardRunner:
             child.ask_to_stop()
         helpers = [
             asyncio.ensure_future(self._link.run(connection)),
-            asyncio.ensure_future(self._await_ready(child)),
+            asyncio.ensure_future(self._look_after(child, connection)),
             asyncio.ensure_future(_stop_without(connection, child)),
         ]
         try:
@@ -153,7 +158,8 @@ class ShardRunner:
             await asyncio.wait(helpers)
             connection.abort()
 
-    async def _await_ready(self, child: Child) -> None:
+    async def _look_after(self, child: Child, connection: Connection) -> None:
+        """Note when the process is ready, and kill it when it does not answer any more."""
         text = await child.ready()
         if text is None:
             return
@@ -161,6 +167,20 @@ class ShardRunner:
         log.info("shard ready shard=%s restarts=%d", self.plan.broker_name, self.restarts)
         if not self._first_ready.done():
             self._first_ready.set_result(text)
+        try:
+            await self._until_silent(connection, self._sleep)
+        except ConnectionClosed:
+            return
+        if self._is_stopping:
+            return
+        self.hangs += 1
+        log.error(
+            "shard does not answer, killing it shard=%s silent_s=%.0f hangs=%d",
+            self.plan.broker_name,
+            SILENT_SECONDS,
+            self.hangs,
+        )
+        child.kill()
 
 
 async def _stop_without(connection: Connection, child: Child) -> None:

@@ -28,6 +28,7 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 _REVIVE_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"  # of queues without a topic of their own
 
 # System topics of every 5.3.3 broker; `SystemTopics` adds those named after this broker.
 ALWAYS_SYSTEM_TOPICS: Final = frozenset(

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from .deletion import TopicDeletion
+from .names import LIGHT_QUEUE_PREFIX
 from .table import TopicTable
 
 log = logging.getLogger("rmq.broker.topics")
 
-# Light message queues: they have no topics of their own.
-_LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 # Topics that are deleted together, before other tasks of the loop run.
 _SLICE: Final = 10
 
@@ -82,7 +81,7 @@ class UnusedTopics:
         return (
             name not in self._topics
             and name not in self._topics.system_topics
-            and not name.startswith(_LIGHT_QUEUE_PREFIX)
+            and not name.startswith(LIGHT_QUEUE_PREFIX)
         )
 
     def _without_messages(self, names: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from .deliveries import DelayPart, TimerCountPart, TimerPart
 from .followed_versions import FollowedVersions
 from .groups import GroupPart
 from .log_barrier import LogBarrier
+from .new_topics import FILE_NAME, NewTopics
 from .offsets import OffsetPart
 from .request_modes import RequestModePart
 from .sync import MetadataSync
@@ -70,7 +71,8 @@ class MetadataReplication:
         parts, store = dependencies, dependencies.store
         self._dependencies = dependencies
         versions = self._versions = FollowedVersions()
-        self.file = ConfigFile(dependencies.config_dir / "replicaMetadata.json", versions)
+        self.file = ConfigFile(dependencies.config_dir / FILE_NAME, versions)
+        new_topics = NewTopics(parts.topics, store, versions, self.file.changed)
         barrier = LogBarrier(lambda: min(store.flushed_offset, store.entries_end))
 
         def age_of(table: str) -> TableAge:
@@ -85,7 +87,7 @@ class MetadataReplication:
             client,
             master_address,
             (
-                TopicPart(parts.topics, parts.deletion, age_of(_TOPICS), barrier, groups_in_use),
+                TopicPart(parts.topics, parts.deletion, age_of(_TOPICS), barrier, groups_in_use, new_topics),
                 GroupPart(parts.groups, age_of(_GROUPS), groups_in_use),
                 RequestModePart(parts.pops.modes, parts.pops.modes_file.changed),
                 OffsetPart(parts.offsets, parts.topics, parts.groups, store.max_offset, barrier),
@@ -95,6 +97,7 @@ class MetadataReplication:
             ),
             barrier,
             steady_ms,
+            new_topics.create,
             is_paused,
         )
 

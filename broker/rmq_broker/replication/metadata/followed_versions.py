@@ -10,17 +10,24 @@ from pydantic import Field
 
 from rmq_remoting.bodies.base import Body
 from rmq_remoting.bodies.topic import DataVersion
+from rmq_remoting.integers import Int64
 
 
 class _Saved(Body):
     versions: dict[str, DataVersion] = Field(default_factory=dict)
+    topics_log_end: Int64 | None = None
 
 
 class FollowedVersions:
-    """Data versions by the name of the table."""
+    """Data versions by the name of the table.
+
+    `topics_log_end`: the end of this log when the topics were asked for that were taken over last; None: they
+    never were.
+    """
 
     def __init__(self) -> None:
         self._versions: dict[str, DataVersion] = {}
+        self.topics_log_end: int | None = None
 
     def begin_with(self, name: str, own: DataVersion) -> None:
         """Begin with the version of this broker's own table, if none was taken over before."""
@@ -39,8 +46,9 @@ class FollowedVersions:
 
     def encode(self) -> bytes:
         """Return the content of the file."""
-        return _Saved(versions=self._versions).encode()
+        return _Saved(versions=self._versions, topics_log_end=self.topics_log_end).encode()
 
     def decode(self, content: bytes) -> None:
         """Load the content of the file. Raises BodyError."""
-        self._versions = _Saved.decode(content).versions
+        saved = _Saved.decode(content)
+        self._versions, self.topics_log_end = saved.versions, saved.topics_log_end

@@ -54,12 +54,14 @@ class MetadataSync:
         parts: Sequence[Part],
         barrier: LogBarrier,
         steady_ms: ClockMs,
+        on_away: Callable[[], None],
         is_paused: Callable[[], bool] = lambda: False,
     ) -> None:
         """`master_address` returns the address that clients of the master connect to; None without a master.
 
-        `client` signs its requests if the master checks users. While it `is_paused`, nothing is taken over:
-        this broker acts as the master, or the master has not taken over its progress yet.
+        `client` signs its requests if the master checks users. `on_away` is called in each round without the
+        master; it may raise OSError. While it `is_paused`, nothing is taken over: this broker acts as the
+        master, or the master has not taken over its progress yet.
         """
         self._is_paused = is_paused
         self._client = client
@@ -67,6 +69,7 @@ class MetadataSync:
         self._parts = parts
         self._barrier = barrier
         self._steady_ms = steady_ms
+        self._on_away = on_away
         names = (_CONNECTION, _STATE, *[part.name for part in parts])
         self.states = {name: PartState() for name in names}
         self._wake = asyncio.Event()
@@ -103,9 +106,12 @@ class MetadataSync:
         """Take over the parts that are due, and apply the answers that the log allows."""
         async with self._one_at_a_time:
             if self._is_paused():
+                if self._master_address() is None:
+                    self._without_master()
                 return
             master = self._current_master()
             if master is None or not await self._is_reachable(master):
+                self._without_master()
                 return
             if self._metadata_version:
                 await self._look_at_master(master)
@@ -119,6 +125,14 @@ class MetadataSync:
                 await self._look_at_master(master)
             for name, apply in self._barrier.take_reached():
                 await self._guarded(name, apply())
+
+    def _without_master(self) -> None:
+        try:
+            self._on_away()
+        except OSError as error:
+            log.warning(
+                "queues not read, so topics that are new to this replica stay unknown cause=%s", error
+            )
 
     def _current_master(self) -> Master | None:
         address = self._master_address()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...topics.table import TopicTable
     from .log_barrier import LogBarrier
     from .master import Master
+    from .new_topics import NewTopics
 
 log = logging.getLogger("rmq.broker.replication")
 
@@ -60,6 +61,7 @@ class TopicPart:
         age: TableAge,
         barrier: LogBarrier,
         groups_in_use: Callable[[], Iterable[str]],
+        new_topics: NewTopics,
     ) -> None:
         """`groups_in_use` returns the names of groups that are in use here."""
         self._topics = topics
@@ -67,6 +69,7 @@ class TopicPart:
         self._age = age
         self._barrier = barrier
         self._groups_in_use = groups_in_use
+        self._new_topics = new_topics
         self._masters: frozenset[str] = frozenset()  # the names in the last answer
         # The last answer, and the version of the topics afterwards; None if there are further topics here.
         self._taken: tuple[bytes, int] | None = None
@@ -74,8 +77,10 @@ class TopicPart:
 
     async def sync(self, master: Master) -> None:
         """Take over the master's topics. Raises RequestError, MetadataError, BodyError."""
+        log_end = self._new_topics.log_end
         body = await master.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
         if self._taken == (body, self._topics.version):
+            self._new_topics.told_up_to(log_end)
             return
         answer = await asyncio.to_thread(TopicConfigAndMappingSerializeWrapper.decode, body)
         require_member(answer, "topic_config_table")
@@ -99,6 +104,8 @@ class TopicPart:
             self._barrier.hold(_DELETED, self._delete_gone)
         self._age.tell(version, answer.data_version, gone)
         self._taken = None if self._further() else (body, self._topics.version)
+        if version is not None:
+            self._new_topics.told_up_to(log_end)
 
     def master_changed(self) -> None:
         """Forget the last answer."""

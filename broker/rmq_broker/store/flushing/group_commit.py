@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmq_remoting.daemon.file_errors import is_shortage
+from rmq_remoting.repeated_event import RepeatedEvent
 
 from ..durability import Durability, DurabilityListener
 from ..offset_waits import OffsetWaits
@@ -30,6 +31,8 @@ _SHORTEST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: float = 0.02  # after a disk that stalled; not `Final`: tests use more
 # The pause after a flush for which memory or descriptors were short.
 _RETRY_SECONDS: Final = 0.1
+# A disk that hangs lets every send time out.
+_LOG_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class GroupCommit:
         "_on_flushed",
         "_pause",
         "_requested",
+        "_timed_out",
         "_timeout_ms",
         "_waits",
         "_wanted",
@@ -87,6 +91,7 @@ class GroupCommit:
         self._on_flushed = on_flushed
         self._clock = clock
         self._waits = OffsetWaits(timeout_ms, self._time_up, clock)
+        self._timed_out = RepeatedEvent(_LOG_SECONDS, clock)
         self._requested = False
         self._is_flushing = False  # from the request to the thread until its result
         self._began = 0.0
@@ -212,11 +217,12 @@ class GroupCommit:
                 statistics.failed += count
 
     def _time_up(self, count: int) -> None:
-        log.warning(
-            "flush timed out sends=%d timeout_ms=%d; answered before they are on disk",
-            count,
-            self._timeout_ms(),
-        )
+        if sends := self._timed_out.occurred(count):
+            log.warning(
+                "flush timed out sends=%d timeout_ms=%d; answered before they are on disk",
+                sends,
+                self._timeout_ms(),
+            )
         self._complete(count, Durability.FLUSH_TIMED_OUT)
 
     # --- in the thread ---

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.repeated_event import RepeatedEvent
+
 from ..durability import Durability, DurabilityListener
 from ..offset_waits import OffsetWaits
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("rmq.store.replicas")
 
 _REPLICAS: Final = "replicas"  # a cause of refusing messages
+# A replica that hangs lets every send time out.
+_LOG_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +84,7 @@ class ReplicaSet:
         self._is_scheduled = False
         self._is_running = False
         self._is_short = False
+        self._timed_out = RepeatedEvent(_LOG_SECONDS, clock)
         self._replicated = 0  # the highest offset so far that enough replicas had
         self.statistics = ReplicaStatistics()
 
@@ -237,10 +242,11 @@ class ReplicaSet:
         self._waits.complete(count, durability)
 
     def _time_up(self, count: int) -> None:
-        log.warning(
-            "replication timed out sends=%d timeout_ms=%d replicas=%d; answered FLUSH_SLAVE_TIMEOUT",
-            count,
-            self._settings.slave_timeout_ms,
-            len(self._positions),
-        )
+        if sends := self._timed_out.occurred(count):
+            log.warning(
+                "replication timed out sends=%d timeout_ms=%d replicas=%d; answered FLUSH_SLAVE_TIMEOUT",
+                sends,
+                self._settings.slave_timeout_ms,
+                len(self._positions),
+            )
         self._complete(count, Durability.REPLICA_TIMED_OUT)

@@ -89,7 +89,7 @@ class _Gauge:
 def _runner(number: int, port: int, *, is_ready: bool = True) -> Any:
     # A plan's port of metrics is its listenPort + 2.
     plan = ShardPlan(number, f"b-{number}", port - 2, Path())
-    return SimpleNamespace(plan=plan, is_ready=is_ready, restarts=number)
+    return SimpleNamespace(plan=plan, is_ready=is_ready, restarts=number, hangs=3 * number)
 
 
 async def test_a_shard_that_does_not_answer_is_not_up() -> None:
@@ -114,6 +114,7 @@ async def test_a_shard_that_does_not_answer_is_not_up() -> None:
         ("rmq_shard_up", "b-2", 0),
     ]
     assert ("rmq_shard_restarts_total", "b-2", 2) in samples
+    assert ("rmq_shard_hangs_total", "b-2", 6) in samples
     assert ("rmq_shard_pending_changes", "b-1", 10) in samples
     assert ("rmq_x", "b-0", 7) in samples and ("rmq_o", "b", 1) in samples
 

@@ -80,7 +80,15 @@ class _Run:
             return self.child
 
         backoff = Backoff(0.5, 30.0, lambda: 0.0)
-        self.runner = ShardRunner(plan, link, new_child, clock=loop.time, backoff=backoff)
+        self.hangs = asyncio.Event()
+
+        async def until_silent(*_: object) -> None:
+            await self.hangs.wait()
+            self.hangs.clear()
+
+        self.runner = ShardRunner(
+            plan, link, new_child, clock=loop.time, backoff=backoff, until_silent=until_silent
+        )
 
     @property
     def child(self) -> _Child:
@@ -183,6 +191,33 @@ async def test_a_shard_without_a_connection_is_stopped_and_restarted() -> None:
         await run.next_child()
 
         assert first.stops_asked == 1
+
+
+async def test_a_shard_that_does_not_answer_is_killed_and_restarted(caplog: pytest.LogCaptureFixture) -> None:
+    async with _running(hangs=True) as run:
+        run.child.is_ready()
+        await loop_passes()
+        run.hangs.set()
+        await run.next_child()
+
+        assert (run.runner.hangs, run.runner.restarts) == (1, 1)
+        assert "shard does not answer, killing it shard=b-0 silent_s=30 hangs=1" in caplog.text
+        assert "shard ended, restarting it shard=b-0 cause=signal SIGKILL" in caplog.text
+
+
+async def test_a_shard_that_stops_may_take_its_time() -> None:
+    async with _running(hangs=True) as run:
+        run.child.is_ready()
+        await loop_passes()
+        stopping = asyncio.ensure_future(run.runner.stop(38.0))
+        await loop_passes()
+        run.hangs.set()
+        await asyncio.sleep(30)
+        assert not stopping.done()
+        run.child.end(CLEAN_END)
+
+        assert await stopping
+        assert run.runner.hangs == 0
 
 
 async def test_a_stop_is_graceful() -> None:

@@ -53,6 +53,8 @@ class _Replica:
         self.client = FakeMaster()
         self.address: str | None = "m:1"
         self.flushed = 0
+        self.looks = 0
+        self.look_error: OSError | None = None
         barrier = LogBarrier(lambda: self.flushed)
         self.topics = _Part("topics", is_versioned=True)
         self.offsets = _Part(_HELD, barrier=barrier)
@@ -64,7 +66,13 @@ class _Replica:
             (self.topics, self.offsets, self.modes),
             barrier,
             lambda: int(loop.time() * 1000),
+            self._look,
         )
+
+    def _look(self) -> None:
+        self.looks += 1
+        if self.look_error is not None:
+            raise self.look_error
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -201,3 +209,21 @@ async def test_all_parts_can_be_taken_over_without_the_task() -> None:
     await replica.sync.sync_all()
     assert replica.counts == (2, 2, 2)
     assert replica.offsets.applied == 2
+
+
+async def test_new_topics_are_looked_for_while_the_master_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    async with _running() as replica:
+        await asyncio.sleep(3)
+        assert replica.looks == 0
+        replica.client.is_away = True
+        replica.look_error = OSError("no queues")
+        await asyncio.sleep(1.1)
+        assert "topics that are new to this replica stay unknown cause=no queues" in caplog.text
+        replica.look_error = None
+        await asyncio.sleep(3)
+        assert replica.looks in (4, 5)
+        replica.client.is_away = False
+        await asyncio.sleep(1.1)
+        before = replica.looks
+        await asyncio.sleep(5)
+        assert replica.looks == before

@@ -12,6 +12,7 @@ import pytest
 from rmq_broker.replication.metadata.followed_versions import FollowedVersions
 from rmq_broker.replication.metadata.log_barrier import LogBarrier
 from rmq_broker.replication.metadata.master import Master, MetadataError
+from rmq_broker.replication.metadata.new_topics import NewTopics
 from rmq_broker.replication.metadata.table_age import TableAge
 from rmq_broker.replication.metadata.topics import TopicPart
 from rmq_broker.topics.deletion import TopicDeletion
@@ -40,12 +41,20 @@ class _Files:
         return done
 
 
+class _Queues:
+    """A store without queues."""
+
+    queues = ()
+    entries_end = 0
+
+
 class _Replica:
     """The topics of a replica, and a master whose topics tests change."""
 
     def __init__(self) -> None:
         self.tables = BrokerTables(brokerName="broker-a")
         self.files = _Files()
+        self.store = _Queues()
         self.flushed = 0
         self.used: set[str] = set()
         self.versions = FollowedVersions()
@@ -60,7 +69,8 @@ class _Replica:
         tables = self.tables
         deletion = TopicDeletion(tables.topics, tables.offsets, self.files, tables.statistics)
         age = TableAge("topics", self.versions, self._version_changed)
-        return TopicPart(tables.topics, deletion, age, self.barrier, lambda: self.used)
+        new_topics = NewTopics(tables.topics, self.store, self.versions, self._version_changed)
+        return TopicPart(tables.topics, deletion, age, self.barrier, lambda: self.used, new_topics)
 
     def _version_changed(self) -> None:
         self.version_changes += 1
@@ -276,3 +286,29 @@ async def test_a_former_master_deletes_nothing_while_its_own_table_is_newer() ->
     replica.topics.update(_config("E"))
     await replica.sync()
     assert replica.names == {"A", "D", "E"}
+
+
+async def test_the_end_of_the_log_is_noted_from_before_the_question() -> None:
+    replica = _Replica()
+    replica.store.entries_end = 500
+    answer = replica._masters_answer
+
+    def answer_later() -> bytes:
+        replica.store.entries_end = 900
+        return answer()
+
+    replica.client.answers[_CODE] = answer_later
+    await replica.sync()
+    assert replica.versions.topics_log_end == 500
+    await replica.sync()  # the same answer again
+    assert replica.versions.topics_log_end == 900
+
+
+async def test_a_table_that_was_lost_tells_of_no_new_topics() -> None:
+    replica = _Replica()
+    replica.topics.update(_config("A"))
+    await replica.sync()
+    replica.topics = BrokerTables(brokerName="broker-a").topics
+    replica.store.entries_end = 500
+    await replica.sync()
+    assert replica.versions.topics_log_end == 0

@@ -187,6 +187,20 @@ async def test_entries_are_made_before_listeners_are_called() -> None:
         assert seen == [[10]]
 
 
+async def test_timeouts_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        waits = []
+        for _ in range(4):
+            waits.append(parts.append())
+            parts.now += 6
+            parts.commits._waits._time_up()
+        assert {await wait for wait in waits} == {Durability.FLUSH_TIMED_OUT}
+        lines = [record.getMessage() for record in caplog.records if "timed out" in record.getMessage()]
+        assert [line.split(" ")[3] for line in lines] == ["sends=1", "sends=2"]
+        parts.log.gate.set()
+
+
 async def test_a_wait_times_out() -> None:
     async with new_parts() as parts:
         parts.log.gate.clear()

@@ -151,6 +151,19 @@ async def test_a_wait_ends_after_the_timeout() -> None:
     master.replicas.stop()
 
 
+async def test_timeouts_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    master = _master(slaveTimeout=1)
+    master.replicas.join("r", 0)
+    for _ in range(40):
+        wait = master.append()
+        await loop_passes()
+        master.now += 0.5
+        await until(wait.done)
+    lines = [record.getMessage() for record in caplog.records if "timed out" in record.getMessage()]
+    assert [line.split(" ")[3] for line in lines] == ["sends=1", "sends=20"]
+    master.replicas.stop()
+
+
 async def test_a_stop_ends_all_waits(master: Master) -> None:
     master.replicas.join("r", 0)
     wait = master.append()
