@@ -22,12 +22,13 @@ DATA := data
 .PHONY: help install run wheel dist test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv and install everything into it
 
-run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C
-	@exec $(BIN)/python deploy/run_local.py --data $(DATA)
+run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= BIND=
+	@exec $(BIN)/python deploy/run_local.py --data $(DATA) $(if $(PORT),--port $(PORT)) \
+	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(BIND),--bind $(BIND))
 
 wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.md)
 

@@ -91,7 +91,7 @@ async def drain(namesrv: str, count: int, *, batch: int, orderly: bool, threads:
         topics=[_TOPIC],
         listener=drained.listen_in_thread if threads else drained.listen,
         consume_from="first",
-        consume_message_batch_max_size=batch,
+        max_messages=batch,
         orderly=orderly,
     ):
         await drained.done.wait()

@@ -1,5 +1,7 @@
 """`make run`: a name server and a broker on this machine, as two processes that end together.
 
+Only this machine can connect, unless --bind names another address.
+
 Their logs go to this terminal. Ctrl-C (or SIGTERM, or the terminal's end) stops them in order, the broker
 first, so that it can still unregister; a second one stops them at once.
 """
@@ -11,6 +13,7 @@ import asyncio
 import ctypes
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +21,8 @@ from pathlib import Path
 _STARTS_WITHIN_SECONDS = 30.0
 _STOPS_WITHIN_SECONDS = 40.0
 _PR_SET_PDEATHSIG = 1
+_THIS_MACHINE = "127.0.0.1"
+_EVERY_INTERFACE = ("0.0.0.0", "::")
 _NAMESRV_METRICS_PORT = 5558  # the broker has 5557
 _BIN = Path(sys.executable).parent
 
@@ -52,7 +57,10 @@ class Daemon:
             raise StartFailed(f"the {self.name} is not ready after {_STARTS_WITHIN_SECONDS} s") from None
         if not line.startswith("ready "):
             code = await self._process.wait()
-            raise StartFailed(f"the {self.name} ended with exit code {code}; the lines above say why")
+            raise StartFailed(
+                f"the {self.name} ended with exit code {code}; the lines above say why. (Other ports: "
+                "make run PORT=9877 BROKER_PORT=20911)"
+            )
         self.address = line.split()[2]
 
     async def ended(self) -> None:
@@ -122,24 +130,44 @@ async def _serve(daemons: Sequence[Daemon], welcome: str) -> None:
     raise StartFailed(f"the {gone.name} has ended by itself: stopping the other one")
 
 
-def _welcome(namesrv: str, data: Path) -> str:
+def _welcome(namesrv: str, data: Path, bind: str) -> str:
     interpreter = os.path.relpath(sys.executable)
+    reach = "from this machine only; from others with make run BIND=0.0.0.0"
     return (
         f"messages     {data}\n"
+        f"reachable    {reach if bind == _THIS_MACHINE else f'by every host that can reach {bind}'}\n"
         f"try          {interpreter} examples/quickstart.py {namesrv}\n"
         f"stop         Ctrl-C\n"
     )
+
+
+def _free(port: int) -> int:
+    """Return the port, or 0, for any one, if it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return 0
+    return port
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the messages")
     parser.add_argument("--port", type=int, default=9876, help="the name server's port")
+    parser.add_argument("--broker-port", type=int, help="the broker's port (10911)")
+    parser.add_argument("--bind", default=_THIS_MACHINE, help="address to listen on; 0.0.0.0: all of them")
     parser.add_argument("--set", action="append", default=[], help="a setting of the broker, key=value")
     options = parser.parse_args()
-    namesrv = f"127.0.0.1:{options.port}"
+    host = _THIS_MACHINE if options.bind in _EVERY_INTERFACE else options.bind
+    namesrv = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
     keys_and_values = options.data / "namesrv" / "kvConfig.json"
-    settings = [part for assignment in options.set for part in ("--set", assignment)]
+    listening = [f"bindAddress={options.bind}"]
+    chosen = [f"listenPort={options.broker_port}"] if options.broker_port is not None else []
+    if options.bind == _THIS_MACHINE:
+        chosen += [f"brokerIP1={_THIS_MACHINE}", f"brokerIP2={_THIS_MACHINE}"]
+    settings = [part for one in (*listening, *chosen, *options.set) for part in ("--set", one)]
     daemons = (
         Daemon(
             "name server",
@@ -147,12 +175,13 @@ def main() -> int:
                 _BIN / "rmq-namesrv",
                 *("--port", str(options.port)),
                 *("--set", f"kvConfigPath={keys_and_values}"),
-                *("--set", f"metricsPromExporterPort={_NAMESRV_METRICS_PORT}"),
+                *("--set", f"bindAddress={options.bind}"),
+                *("--set", f"metricsPromExporterPort={_free(_NAMESRV_METRICS_PORT)}"),
             ],
         ),
         Daemon("broker", [_BIN / "rmq-broker", "-n", namesrv, "--store", options.data, *settings]),
     )
-    return asyncio.run(_run(daemons, _welcome(namesrv, options.data)))
+    return asyncio.run(_run(daemons, _welcome(namesrv, options.data, options.bind)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Sends three messages and receives them: `python examples/quickstart.py [NAMESRV]`."""
+"""Send three messages and receive them: `python examples/quickstart.py [NAMESRV]`.
+
+The broker creates the topic `quickstart` with the first message. All quickstarts use this topic, and each
+consumer has a group of its own.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ async def main() -> None:
 
     topics = {"quickstart": "greeting"}
     async with PushConsumer(
-        NAMESRV, group="quickstart-consumer", topics=topics, listener=listener, consume_from="first"
+        NAMESRV, group="quickstart", topics=topics, listener=listener, consume_from="first"
     ):
         await asyncio.wait_for(everything_is_here.wait(), timeout=30)
 

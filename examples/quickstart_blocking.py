@@ -25,4 +25,4 @@ def main(namesrv: str, topic: str) -> None:
 
 if __name__ == "__main__":
     arguments = dict(enumerate(sys.argv))
-    main(arguments.get(1, "127.0.0.1:9876"), arguments.get(2, "Quickstart"))
+    main(arguments.get(1, "127.0.0.1:9876"), arguments.get(2, "quickstart"))

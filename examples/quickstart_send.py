@@ -22,4 +22,4 @@ async def main(namesrv: str, topic: str) -> None:
 
 if __name__ == "__main__":
     arguments = dict(enumerate(sys.argv))
-    asyncio.run(main(arguments.get(1, "127.0.0.1:9876"), arguments.get(2, "Quickstart")))
+    asyncio.run(main(arguments.get(1, "127.0.0.1:9876"), arguments.get(2, "quickstart")))

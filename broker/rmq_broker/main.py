@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
-from rmq_remoting.daemon.configuration import Problem, ProblemKind, SettingsError
+from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.lifecycle import run_command, run_daemon
 
 from .settings.broker import BrokerSettings, known_keys
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
 _DEFAULT_NAMESRV_PORT: Final = 9876
+_THIS_MACHINE: Final = "127.0.0.1"
 
 
 def main() -> int:
@@ -34,6 +35,7 @@ def _command(arguments: Sequence[str]) -> int:
         BrokerSettings,
         known_keys,
         {"-n": ("namesrvAddr", options.namesrv), "--store": ("storePathRootDir", options.store)},
+        _this_machine_only if options.standalone else _no_defaults,
     )
     if options.print_config:
         print_config(configuration)
@@ -56,7 +58,8 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--standalone",
         action="store_true",
-        help="also run a name server in this process, for tests and laptops",
+        help="also run a name server in this process, for tests and laptops; both listen on 127.0.0.1 unless "
+        "bindAddress or brokerIP1 is set",
     )
     parser.add_argument(
         "--namesrv-port",
@@ -74,6 +77,17 @@ def argument_parser() -> argparse.ArgumentParser:
         "--print-processors", action="store_true", help="print the tier of each request code and exit"
     )
     return parser
+
+
+def _no_defaults(given: Sequence[Override]) -> list[Override]:
+    return []
+
+
+def _this_machine_only(given: Sequence[Override]) -> list[Override]:
+    """Return the addresses of `--standalone`, whose daemons are for tests and laptops only."""
+    if any(override.key in ("bindAddress", "brokerIP1") for override in given):
+        return []
+    return [Override(key, _THIS_MACHINE, "--standalone") for key in ("bindAddress", "brokerIP1", "brokerIP2")]
 
 
 def _print_processors(configuration: Configuration[BrokerSettings]) -> None:

@@ -5,6 +5,7 @@ The only module of the broker that imports the name server.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from rmq_namesrv.config import NamesrvSettings
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .settings.broker import BrokerSettings
 
+log = logging.getLogger("rmq.broker")
+
 DEFAULT_NAMESRV_PORT: Final = 9876
+_THIS_MACHINE: Final = "127.0.0.1"
 
 
 class Standalone:
@@ -33,6 +37,14 @@ class Standalone:
 
     async def start(self) -> str:
         """Start the broker; return the text of its ready line. Raises StartError."""
+        settings = self.broker.settings
+        if settings.bind_address == _THIS_MACHINE:
+            log.info(
+                "standalone: only this machine can connect bindAddress=%s; with --set bindAddress=0.0.0.0 "
+                "others can, too",
+                settings.bind_address,
+            )
+        log.info("standalone: messages are in store=%s", settings.store_path_root_dir.absolute())
         return await self.broker.start()
 
     async def stop(self) -> None:
@@ -51,10 +63,12 @@ async def build_standalone(
     Name servers that the settings name are registered with, too.
     """
     settings = configuration.settings
-    namesrv = Namesrv(_namesrv_configuration(settings, namesrv_port), supervisor)
+    namesrv = Namesrv(
+        _namesrv_configuration(settings, namesrv_port), supervisor, port_option="--namesrv-port"
+    )
     try:
         await namesrv.start()
-        own = f"127.0.0.1:{namesrv.port}"
+        own = namesrv.address
         others = [address for address in settings.name_server_addresses if address != own]
         settings.namesrv_addr = ";".join([own, *others])
         broker = await build_broker(configuration, supervisor, access_tables=namesrv.access.tables)

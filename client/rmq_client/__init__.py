@@ -1,16 +1,24 @@
 """The RocketMQ SDK for Python: asyncio first, `rmq_client.blocking` for programs without an event loop.
 
 A name is imported at its first use (PEP 562), so that a program loads what it needs and no more.
+
+The SDK logs to loggers that are named by module, below `rmq_client`. Without a configuration of `logging` it
+prints nothing.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rmq_remoting.bodies.offsets import ConsumeStats, QueueTimeSpan
+    from rmq_remoting.bodies.route import ClusterInfo
+    from rmq_remoting.bodies.topic import TopicOffset
     from rmq_remoting.command import Serialization
     from rmq_remoting.compression import CompressionType
+    from rmq_remoting.connection import ConnectionSettings
     from rmq_remoting.message import Message, MessageExt
     from rmq_remoting.message_errors import InvalidPropertyError, MessageEncodeError
     from rmq_remoting.message_queue import MessageQueue
@@ -39,13 +47,24 @@ if TYPE_CHECKING:
         User,
         UserRules,
     )
+    from .checks import Seconds
     from .consumer.flow_control import FlowControl
+    from .consumer.offsets.start_position import ConsumeFrom
     from .consumer.pop.settings import PopSettings
-    from .consumer.processing.listener import ConsumeContext, ConsumeResult, Listener, OrderlyContext
+    from .consumer.processing.listener import (
+        ConsumeContext,
+        ConsumeResult,
+        Listener,
+        ListenerOutcome,
+        OrderlyContext,
+    )
     from .consumer.processing.statistics import TopicStatistics
     from .consumer.pull.pull_consumer import PullConsumer
+    from .consumer.pull.queue_listeners import QueuesListener
+    from .consumer.push.obstacles import ErrorListener
     from .consumer.push.push_consumer import PushConsumer
     from .consumer.rebalancing.allocation import (
+        Allocation,
         averagely,
         by_circle,
         by_configuration,
@@ -54,9 +73,9 @@ if TYPE_CHECKING:
         nearby,
     )
     from .consumer.rebalancing.share_changes import ShareChange, ShareListener
-    from .consumer.requests.pull_client import PullSettings
+    from .consumer.requests.pull_client import PullResult, PullSettings
     from .consumer.simple.simple_consumer import SimpleConsumer
-    from .consumer.subscription import Sql
+    from .consumer.subscription import Sql, Topics
     from .consumer.timing import ConsumerTiming
     from .credentials import Credentials
     from .errors import (
@@ -66,6 +85,7 @@ if TYPE_CHECKING:
         Busy,
         ClientError,
         GroupNotFound,
+        InvalidArgumentError,
         NameServerUnreachable,
         NoQueue,
         NoReply,
@@ -97,53 +117,61 @@ if TYPE_CHECKING:
     from .producer.fault_tolerance import FaultTolerance, LastResort
     from .producer.policies import Compression, RetryPolicy
     from .producer.producer import Producer
-    from .producer.selection import by_key_hash, by_random
-    from .producer.transactions import Transaction, TransactionResult
+    from .producer.selection import QueueSelector, by_key_hash, by_random
+    from .producer.transactions import Transaction, TransactionCheck, TransactionResult, TransactionWork
     from .pull_status import PullStatus
     from .raw_pulls import PullWish, RawPull, RawPuller
     from .replies import reply_to
     from .results import SendResult, SendStatus
     from .settings import ClientSettings
-    from .tls import TlsSettings
+    from .tls import TlsSettings, Verification
     from .trace.decoding import TraceEvent
     from .trace.dispatcher import Tracing
     from .transactions import TransactionState
 
 # The names of this package by the module that defines them: the imports above, for the run time.
 _NAMES_BY_MODULE: Final = {
+    "rmq_remoting.bodies.offsets": "ConsumeStats QueueTimeSpan",
+    "rmq_remoting.bodies.route": "ClusterInfo",
+    "rmq_remoting.bodies.topic": "TopicOffset",
     "rmq_remoting.command": "Serialization",
     "rmq_remoting.compression": "CompressionType",
+    "rmq_remoting.connection": "ConnectionSettings",
     "rmq_remoting.message": "Message MessageExt",
     "rmq_remoting.message_errors": "InvalidPropertyError MessageEncodeError",
     "rmq_remoting.message_queue": "MessageQueue",
     ".admin": "Admin",
     ".admin.dead_letters": "origin_topic",
     ".admin.results": (
-        "AccessRule ClientConnection ConsumeRates ConsumerState Delivery Figure Figures GroupConnections "
-        "GroupLag GroupSettings MessageTrack OffsetChange QueueLag QueueSlice ReplicaState "
-        "ReplicationStatus TopicSettings TrackStatus User UserRules"
+        "AccessRule ClientConnection ConsumeRates ConsumerState Delivery Figure Figures "
+        "GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag QueueSlice "
+        "ReplicaState ReplicationStatus TopicSettings TrackStatus User UserRules"
     ),
+    ".checks": "Seconds",
     ".consumer.flow_control": "FlowControl",
+    ".consumer.offsets.start_position": "ConsumeFrom",
     ".consumer.pop.settings": "PopSettings",
-    ".consumer.processing.listener": "ConsumeContext ConsumeResult Listener OrderlyContext",
+    ".consumer.processing.listener": "ConsumeContext ConsumeResult Listener ListenerOutcome OrderlyContext",
     ".consumer.processing.statistics": "TopicStatistics",
     ".consumer.pull.pull_consumer": "PullConsumer",
+    ".consumer.pull.queue_listeners": "QueuesListener",
+    ".consumer.push.obstacles": "ErrorListener",
     ".consumer.push.push_consumer": "PushConsumer",
     ".consumer.rebalancing.allocation": (
-        "averagely by_circle by_configuration by_consistent_hash by_machine_room nearby"
+        "Allocation averagely by_circle by_configuration by_consistent_hash by_machine_room nearby"
     ),
     ".consumer.rebalancing.share_changes": "ShareChange ShareListener",
-    ".consumer.requests.pull_client": "PullSettings",
+    ".consumer.requests.pull_client": "PullResult PullSettings",
     ".consumer.simple.simple_consumer": "SimpleConsumer",
-    ".consumer.subscription": "Sql",
+    ".consumer.subscription": "Sql Topics",
     ".consumer.timing": "ConsumerTiming",
     ".credentials": "Credentials",
     ".errors": (
         "AlreadyExists BrokerError BrokerUnreachable Busy ClientError GroupNotFound "
-        "NameServerUnreachable NoQueue NoReply NotAuthenticated NotAuthorized NotFound NotRunning "
-        "PermissionDenied ReceiptExpired Rejected RouteError SubscriptionError TimedOut TlsFailed "
-        "TooMuchUnderWay TopicNotFound TopicNotOnBroker TransactionNotBegun Unavailable "
-        "UnreachableError UsageError"
+        "InvalidArgumentError NameServerUnreachable NoQueue NoReply NotAuthenticated NotAuthorized "
+        "NotFound NotRunning PermissionDenied ReceiptExpired Rejected RouteError SubscriptionError "
+        "TimedOut TlsFailed TooMuchUnderWay TopicNotFound TopicNotOnBroker TransactionNotBegun "
+        "Unavailable UnreachableError UsageError"
     ),
     ".hooks.consume": "CallStatus ConsumeHook HookContext",
     ".hooks.send": "Recall SendContext SendHook TransactionEnd",
@@ -154,23 +182,29 @@ _NAMES_BY_MODULE: Final = {
     ".producer.fault_tolerance": "FaultTolerance LastResort",
     ".producer.policies": "Compression RetryPolicy",
     ".producer.producer": "Producer",
-    ".producer.selection": "by_key_hash by_random",
-    ".producer.transactions": "Transaction TransactionResult",
+    ".producer.selection": "QueueSelector by_key_hash by_random",
+    ".producer.transactions": "Transaction TransactionCheck TransactionResult TransactionWork",
     ".pull_status": "PullStatus",
     ".raw_pulls": "PullWish RawPull RawPuller",
     ".replies": "reply_to",
     ".results": "SendResult SendStatus",
     ".settings": "ClientSettings",
-    ".tls": "TlsSettings",
+    ".tls": "TlsSettings Verification",
     ".trace.decoding": "TraceEvent",
     ".trace.dispatcher": "Tracing",
     ".transactions": "TransactionState",
 }
+__version__ = "0.1.0"
+
+for _name in ("rmq_client", "rmq_remoting"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
 _MODULES: Final = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
     "AccessRule",
     "Admin",
+    "Allocation",
     "AlreadyExists",
     "BatchPolicy",
     "BrokerError",
@@ -180,16 +214,21 @@ __all__ = [
     "ClientConnection",
     "ClientError",
     "ClientSettings",
+    "ClusterInfo",
     "Compression",
     "CompressionType",
+    "ConnectionSettings",
     "ConsumeContext",
+    "ConsumeFrom",
     "ConsumeHook",
     "ConsumeRates",
     "ConsumeResult",
+    "ConsumeStats",
     "ConsumerState",
     "ConsumerTiming",
     "Credentials",
     "Delivery",
+    "ErrorListener",
     "FaultTolerance",
     "Figure",
     "Figures",
@@ -200,9 +239,11 @@ __all__ = [
     "GroupSettings",
     "HookContext",
     "InFlightLimits",
+    "InvalidArgumentError",
     "InvalidPropertyError",
     "LastResort",
     "Listener",
+    "ListenerOutcome",
     "Message",
     "MessageEncodeError",
     "MessageExt",
@@ -221,13 +262,17 @@ __all__ = [
     "PopSettings",
     "Producer",
     "PullConsumer",
+    "PullResult",
     "PullSettings",
     "PullStatus",
     "PullWish",
     "PushConsumer",
     "QueryResult",
     "QueueLag",
+    "QueueSelector",
     "QueueSlice",
+    "QueueTimeSpan",
+    "QueuesListener",
     "RawPull",
     "RawPuller",
     "Recall",
@@ -237,6 +282,7 @@ __all__ = [
     "ReplicationStatus",
     "RetryPolicy",
     "RouteError",
+    "Seconds",
     "SendContext",
     "SendHook",
     "SendResult",
@@ -253,22 +299,27 @@ __all__ = [
     "TooMuchUnderWay",
     "TopicNotFound",
     "TopicNotOnBroker",
+    "TopicOffset",
     "TopicRoute",
     "TopicSettings",
     "TopicStatistics",
+    "Topics",
     "TraceEvent",
     "Tracing",
     "TrackStatus",
     "Transaction",
+    "TransactionCheck",
     "TransactionEnd",
     "TransactionNotBegun",
     "TransactionResult",
     "TransactionState",
+    "TransactionWork",
     "Unavailable",
     "UnreachableError",
     "UsageError",
     "User",
     "UserRules",
+    "Verification",
     "averagely",
     "by_circle",
     "by_configuration",

@@ -13,7 +13,6 @@ the same. Objects may be used from several threads, but not in callbacks that ru
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -21,18 +20,22 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from rmq_remoting.message import Message, MessageExt
+from rmq_remoting.message_queue import MessageQueue
 
 from . import raw_pulls as _raw_pulls
 from . import results as _results
 from .admin import admin as _admin
+from .checks import Seconds
 from .consumer.pull import pull_consumer as _pull
 from .consumer.push import push_consumer as _push
 from .consumer.simple import simple_consumer as _simple
-from .errors import UsageError
+from .errors import NotRunning, UsageError
+from .forks import after_fork_in_child
 from .lifetime import Lifetime
 from .loop_thread import LoopThread
 from .producer import producer as _producer
 from .producer import transactions as _transactions
+from .producer.selection import QueueSelector
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,21 +58,29 @@ class _Background:
 
         Raises UsageError for a caller that runs on that loop: it would wait for itself for ever.
         """
-        with self._lock:
-            if self._thread is None:
-                self._thread = LoopThread("rmq-blocking")
-        if self._thread.is_current():
+        thread = self._started()
+        if thread.is_current():
             coroutine.close()
             raise UsageError(
                 "blocking call in a callback on the background loop: it would wait for itself; make the "
                 "call from another thread"
             )
-        future = self._thread.submit(coroutine)
+        future = thread.submit(coroutine)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop, and return the future of its result. Cancelling it cancels both."""
+        return self._started().submit(coroutine)
+
+    def _started(self) -> LoopThread:
+        with self._lock:
+            if self._thread is None:
+                self._thread = LoopThread("rmq-blocking")
+        return self._thread
 
 
 _background = _Background()
@@ -89,7 +100,7 @@ def _reset_after_fork() -> None:
     _background = _Background()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+after_fork_in_child(_reset_after_fork)
 
 
 class _BlockingObject(Generic[A]):
@@ -220,6 +231,25 @@ class Producer(_BlockingObject[_producer.Producer]):
     queues = _blocking(_producer.Producer.queues)
     transaction = _on_loop_wrapped(Transaction, _producer.Producer.transaction)
 
+    def send_nowait(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout_seconds: Seconds | None = None,
+    ) -> Future[_results.SendResult]:
+        """Send a message as `send` does, and return the future of its result without waiting.
+
+        For many messages in flight at a time. The future raises what `send` raises; cancelling it is no
+        recall. It may be dropped: `stop` waits for all sends.
+        """
+        sending = self._asyncio.send(
+            message, queue=queue, selector=selector, key=key, timeout_seconds=timeout_seconds
+        )
+        return _background.submit(sending)
+
 
 class PushConsumer(_BlockingObject[_push.PushConsumer]):
     """Delivers messages to a listener, which should be a function; see rmq_client.PushConsumer."""
@@ -228,6 +258,7 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    wait_ready = _blocking(_push.PushConsumer.wait_ready)
     wait_stopped = _blocking(_push.PushConsumer.wait_stopped)
     subscribe = _blocking(_push.PushConsumer.subscribe)
     unsubscribe = _blocking(_push.PushConsumer.unsubscribe)
@@ -250,7 +281,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     subscribe = _blocking(_pull.PullConsumer.subscribe)
     unsubscribe = _blocking(_pull.PullConsumer.unsubscribe)
     listen_to_queues = _blocking(_pull.PullConsumer.listen_to_queues)
-    assignment = _on_loop(_pull.PullConsumer.assignment)
+    assigned_queues = _on_loop(_pull.PullConsumer.assigned_queues)
     pause = _on_loop(_pull.PullConsumer.pause)
     resume = _on_loop(_pull.PullConsumer.resume)
     seek = _blocking(_pull.PullConsumer.seek)
@@ -265,9 +296,21 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     pull = _blocking(_pull.PullConsumer.pull)
 
     def __iter__(self) -> Iterator[MessageExt]:
-        """Yield message by message until the consumer is stopped."""
+        """Yield message by message until the consumer is stopped; commits include the yielded ones only.
+
+        Messages are handed over by the background loop many at a time. Raises as `poll`.
+        """
+        ahead = self._asyncio.read_ahead
         while self._asyncio.is_running:
-            yield from self.poll(max_messages=1)
+            message = ahead.next()
+            if message is not None:
+                yield message
+                continue
+            try:
+                _background.run(ahead.fill())
+            except NotRunning:
+                if self._asyncio.is_running:
+                    raise
 
 
 class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
@@ -281,12 +324,25 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
     unsubscribe = _blocking(_simple.SimpleConsumer.unsubscribe)
     receive = _blocking(_simple.SimpleConsumer.receive)
     ack = _blocking(_simple.SimpleConsumer.ack)
-    change_invisible_duration = _blocking(_simple.SimpleConsumer.change_invisible_duration)
+    change_invisible_time = _blocking(_simple.SimpleConsumer.change_invisible_time)
 
     def __iter__(self) -> Iterator[MessageExt]:
-        """Yield message by message until the consumer is stopped."""
+        """Yield message by message until the consumer is stopped.
+
+        Messages are handed over by the background loop many at a time. One that waited for long is made
+        invisible again before it is yielded. Raises as `receive`.
+        """
+        ahead = self._asyncio.read_ahead
         while self._asyncio.is_running:
-            yield from _background.run(self._asyncio.next_messages())
+            message = ahead.next()
+            if message is not None:
+                yield message
+                continue
+            try:
+                _background.run(ahead.fill())
+            except NotRunning:
+                if self._asyncio.is_running:
+                    raise
 
 
 class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from .forks import after_fork_in_child
+
 T = TypeVar("T")
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
@@ -36,4 +38,4 @@ def _forget_threads() -> None:
     _executor = _new_executor()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+after_fork_in_child(_forget_threads)

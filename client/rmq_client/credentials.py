@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rmq_remoting.signing import RequestSigner
 
-from .errors import UsageError
+from .errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Credentials:
     """An access key (the user's name, with Apache RocketMQ 5) and its secret key (the user's password).
 
     The client signs every request with them. The secret key itself never leaves the process. `security_token`
-    belongs to temporary keys. Raises UsageError.
+    belongs to temporary keys. Raises InvalidArgumentError.
     """
 
     access_key: str
@@ -35,10 +35,12 @@ class Credentials:
 def _check(name: str, value: object) -> None:
     """Check one value. Errors never contain the value."""
     if not isinstance(value, str):
-        raise UsageError(f"credentials: {name} must be a str, not {type(value).__name__}")
+        raise InvalidArgumentError(f"credentials: {name} must be a str, not {type(value).__name__}")
     if not value:
-        raise UsageError(f"credentials: {name} is empty")
+        raise InvalidArgumentError(f"credentials: {name} is empty")
     if value != value.strip():
-        raise UsageError(f"credentials: {name} begins or ends with white space: remove it")
+        raise InvalidArgumentError(f"credentials: {name} begins or ends with white space: remove it")
     if not value.isprintable():
-        raise UsageError(f"credentials: {name} contains characters that are not printable: remove them")
+        raise InvalidArgumentError(
+            f"credentials: {name} contains characters that are not printable: remove them"
+        )

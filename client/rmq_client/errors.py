@@ -1,8 +1,11 @@
 """Errors of the SDK, all of them a ClientError. Their messages say what to do.
 
 ClientError
+├── MessageEncodeError     a message that cannot be encoded (of rmq_remoting, as are messages)
+│   └── InvalidPropertyError   a property that would not be read back as it was written
 ├── UsageError             the call cannot work: a bad name, a wrong state, a message that no broker accepts
-│   ├── NotRunning         the object was not started, or has been stopped
+│   ├── InvalidArgumentError   an argument of the wrong type, or out of its bounds
+│   ├── NotRunning         the object was not started, has been stopped, or was started in another process
 │   └── AlreadyExists      a topic, group or user to create exists already: it was left as it is
 ├── GroupNotFound          no broker has the consumer group
 ├── RouteError             the route of a topic is unknown
@@ -36,6 +39,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
+from rmq_remoting.client_error import ClientError
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import (
     BodyError,
@@ -47,23 +51,51 @@ from rmq_remoting.errors import (
     TooManyRequests,
 )
 
-
-class ClientError(Exception):
-    """Root of all errors of this package.
-
-    `is_outcome_unknown`: a server may have acted on the request all the same, so a message of a failed send
-    may have been stored. If it is false, the message was not stored.
-    """
-
-    is_outcome_unknown: bool = False
+__all__ = [
+    "AlreadyExists",
+    "BrokerError",
+    "BrokerUnreachable",
+    "Busy",
+    "ClientError",
+    "GroupNotFound",
+    "InvalidArgumentError",
+    "NameServerUnreachable",
+    "NoQueue",
+    "NoReply",
+    "NotAuthenticated",
+    "NotAuthorized",
+    "NotFound",
+    "NotRunning",
+    "PermissionDenied",
+    "ReceiptExpired",
+    "Rejected",
+    "RouteError",
+    "SubscriptionError",
+    "TimedOut",
+    "TlsFailed",
+    "TooMuchUnderWay",
+    "TopicNotFound",
+    "TopicNotOnBroker",
+    "TransactionNotBegun",
+    "Unavailable",
+    "UnreachableError",
+    "UsageError",
+    "broker_error",
+    "readable",
+    "request_failure",
+]
 
 
 class UsageError(ClientError, ValueError):
     """A call that cannot work, whatever the servers answer."""
 
 
+class InvalidArgumentError(UsageError):
+    """An argument of the wrong type, or out of its bounds. The text has its name, its value and the rule."""
+
+
 class NotRunning(UsageError):
-    """The object was not started, or has been stopped."""
+    """The object was not started, has been stopped, or was started in another process, before a fork."""
 
 
 class AlreadyExists(UsageError):
@@ -276,6 +308,11 @@ def request_failure(error: RequestError, about: str = "") -> ClientError:
     text = f"{about}: {error}" if about else str(error)
     if isinstance(error, TooManyRequests):
         return TooMuchUnderWay(text)
+    if isinstance(error, ConnectError) and not isinstance(error, TlsError):
+        text += (
+            "; is the broker running, and can this machine reach the address that it has registered "
+            "(its brokerIP1)?"
+        )
     failure: UnreachableError
     if isinstance(error, TlsError):
         failure = TlsFailed(text)

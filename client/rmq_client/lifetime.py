@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
+
+from .errors import NotRunning
+
+
+class _Instance(Protocol):
+    """The connections that a started object uses."""
+
+    is_forked: bool
+    """Whether this process was forked from the one that opened them: it has none of their threads."""
 
 
 class Lifetime(ABC):
-    """Started where an `async with` begins, and stopped where it ends, also by an exception."""
+    """Started where an `async with` begins, and stopped where it ends, also by an exception.
+
+    An object that is garbage before it was stopped is reported by a ResourceWarning.
+    """
+
+    _instance: _Instance | None = None
+    """Set while the object is started."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -26,3 +42,26 @@ class Lifetime(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def __del__(self) -> None:
+        if self._instance is not None and not self._instance.is_forked:
+            warnings.warn(
+                f"{self._description()} was not stopped: leave its `with` block, or call stop()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    def _description(self) -> str:
+        """Return the object's kind and group for errors."""
+        group = getattr(self, "group", None)
+        return type(self).__name__ + (f" of group {group}" if group else "")
+
+    def _check_process(self) -> None:
+        """Raise NotRunning in a process that was forked after the start of the object."""
+        if self._instance is not None and self._instance.is_forked:
+            raise NotRunning(
+                f"{self._description()} was started before this process was forked, which has none of its "
+                "threads and connections: create and start another one after the fork (with gunicorn in "
+                "post_fork, with Celery in worker_process_init)"
+            )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -13,7 +12,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-log = logging.getLogger("rmq.client.loop_thread")
+from .forks import after_fork_in_child
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -117,4 +118,4 @@ def _stop_all() -> None:
 
 atexit.register(_stop_all)
 # A forked process has none of the threads.
-os.register_at_fork(after_in_child=_running.clear)
+after_fork_in_child(_running.clear)

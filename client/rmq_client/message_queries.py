@@ -25,6 +25,7 @@ from rmq_remoting.message_errors import DecompressionBudgetError, MessageDecodeE
 from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.socket_addresses import HostPort
 
+from .checks import check_time_ms
 from .errors import BrokerError, ClientError, NotFound, RouteError, Unavailable, readable
 from .network.broker_api import BrokerApi
 from .network.routing import TopicRoute
@@ -181,10 +182,13 @@ class MessageQueries:
 
 
 def time_range_ms(begin: datetime | None, end: datetime | None) -> tuple[int, int]:
-    """Return two times in ms since 1970 UTC; None is the beginning or the end of time."""
+    """Return two times in ms since 1970 UTC; None is the beginning or the end of time.
+
+    Raises InvalidArgumentError for a time without a time zone.
+    """
     return (
-        0 if begin is None else int(begin.timestamp() * 1000),
-        _END_OF_TIME_MS if end is None else int(end.timestamp() * 1000),
+        0 if begin is None else check_time_ms("begin", begin),
+        _END_OF_TIME_MS if end is None else check_time_ms("end", end),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .errors import UsageError
+from .checks import shown
+from .errors import InvalidArgumentError, UsageError
 
 # Apache RocketMQ 5.3.3, Validators and TopicValidator.
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -65,7 +66,9 @@ def check_group(group: str) -> None:
 def check_namespace(name: str) -> None:
     """Raise UsageError for an invalid namespace. The empty text is no namespace."""
     if not isinstance(name, str) or (name and not _NAMESPACE.fullmatch(name)):
-        raise UsageError(f"namespace {name!r}: only the characters a-z A-Z 0-9 _ - are allowed")
+        raise InvalidArgumentError(
+            f"namespace {shown(name)}: only the characters a-z A-Z 0-9 _ - are allowed"
+        )
 
 
 def is_of_no_namespace(name: str) -> bool:
@@ -83,8 +86,10 @@ def split_prefix(name: str) -> tuple[str, str]:
 
 def _check(name: str, kind: str, max_length: int) -> None:
     if not isinstance(name, str) or not name:
-        raise UsageError(f"{kind} {name!r}: a name is needed")
+        raise InvalidArgumentError(f"{kind} {shown(name)}: a name is needed, of type str")
     if len(name) > max_length:
-        raise UsageError(f"{kind} {name!r} has {len(name)} characters, {max_length} are allowed")
+        raise InvalidArgumentError(
+            f"{kind} {shown(name)} has {len(name)} characters, {max_length} are allowed"
+        )
     if not _ALLOWED.fullmatch(name):
-        raise UsageError(f"{kind} {name!r}: only the characters a-z A-Z 0-9 _ - % | are allowed")
+        raise InvalidArgumentError(f"{kind} {name!r}: only the characters a-z A-Z 0-9 _ - % | are allowed")

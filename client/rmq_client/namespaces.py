@@ -12,7 +12,7 @@ from typing import Final
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
-from .names import check_group, is_of_no_namespace, split_prefix
+from .names import check_group, check_topic, is_of_no_namespace, split_prefix
 
 _SEPARATOR: Final = "%"
 
@@ -49,10 +49,20 @@ class Namespace:
         return not self.name or split_prefix(name)[1].startswith(self._prefix)
 
     def checked_group(self, group: str) -> str:
-        """Return the full name of a group. Raises UsageError for a name that no broker accepts."""
+        """Return the full name of a group. Raises InvalidArgumentError for a name that no broker accepts."""
         check_group(group)
         full = self.wrap(group)
         check_group(full)
+        return full
+
+    def checked_topic(self, topic: str) -> str:
+        """Return the full name of a topic. Raises InvalidArgumentError for a name that no broker accepts."""
+        # A group's name, and so that of its retry topic, may be longer than other topics'.
+        if not isinstance(topic, str) or not split_prefix(topic)[0]:
+            check_topic(topic)
+        full = self.wrap(topic)
+        if not split_prefix(full)[0]:
+            check_topic(full)
         return full
 
     def wrap_queue(self, queue: MessageQueue) -> MessageQueue:

@@ -17,6 +17,13 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
 
 
+def moved_text(offset: int | None, min_offset: int, max_offset: int) -> str:
+    """Say why a broker has refused the offset of a pull: it was reset, or it is not in the queue."""
+    if offset is not None and min_offset <= offset <= max_offset:
+        return "offset was reset on the broker"
+    return "offset not on the broker"
+
+
 PULL_STATUSES: Final[dict[int, PullStatus]] = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,

@@ -23,6 +23,19 @@ from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageRespo
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.sys_flags import PullSysFlag
 
+from .checks import (
+    Seconds,
+    check_flag,
+    check_instance,
+    check_int,
+    check_offset,
+    check_queue,
+    check_seconds,
+    check_text,
+    refuse,
+    set_fields,
+    short_repr,
+)
 from .errors import ClientError, NotRunning, UsageError, broker_error, readable, request_failure
 from .lifetime import Lifetime
 from .namespaces import Namespace
@@ -30,7 +43,7 @@ from .network.broker_api import Requester
 from .network.instance import ClientInstance
 from .network.routing import TopicRoute
 from .pull_status import PULL_STATUSES, PullStatus
-from .settings import ClientSettings
+from .settings import ClientSettings, check_namesrv, checked_settings
 from .tasks import uninterrupted
 
 T = TypeVar("T")
@@ -40,6 +53,8 @@ _CODE: Final = RequestCode.PULL_MESSAGE
 # One entry per queue and PullWish that are read: a reader of 1,024 queues keeps all of them.
 _MAX_CACHED_HEADERS: Final = 1024
 _MAX_CACHED_HEADER_BYTES: Final = 4 * 1024 * 1024
+# A number in a request has 31 bits.
+_MAX_INT: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -59,21 +74,43 @@ class RawPull:
     from_master: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class PullWish:
     """Limits of a pull in messages and bytes, and its filter: an expression of tags, or of another type.
 
-    Brokers have limits of their own, and return at least one message, however large. `suspend_seconds`: how
+    Brokers have limits of their own, and return at least one message, however large. `hold_seconds`: how
     long the broker holds a pull that finds nothing; 0: it answers at once. `from_master`: ask the master,
     even if a replica was suggested.
     """
 
-    max_messages: int = 32
-    max_bytes: int = 256 * 1024
-    expression: str = SUBSCRIBE_ALL
-    expression_type: str = TAG_EXPRESSION
-    suspend_seconds: float = 0.0
-    from_master: bool = False
+    max_messages: int
+    max_bytes: int
+    expression: str
+    expression_type: str
+    hold_seconds: float
+    from_master: bool
+
+    __repr__ = short_repr
+
+    def __init__(
+        self,
+        max_messages: int = 32,
+        max_bytes: int = 256 * 1024,
+        expression: str = SUBSCRIBE_ALL,
+        expression_type: str = TAG_EXPRESSION,
+        hold_seconds: Seconds = 0.0,
+        from_master: bool = False,
+    ) -> None:
+        """Raises InvalidArgumentError."""
+        set_fields(
+            self,
+            max_messages=check_int("max_messages", max_messages, least=1, most=_MAX_INT),
+            max_bytes=check_int("max_bytes", max_bytes, least=1, most=_MAX_INT),
+            expression=check_text("expression", expression),
+            expression_type=check_text("expression_type", expression_type),
+            hold_seconds=check_seconds("hold_seconds", hold_seconds),
+            from_master=check_flag("from_master", from_master),
+        )
 
 
 _DEFAULT_WISH: Final = PullWish()
@@ -94,17 +131,17 @@ class RawPuller(Lifetime):
         *,
         group: str,
         settings: ClientSettings = _DEFAULT_SETTINGS,
-        timeout_seconds: float = 15.0,
+        timeout_seconds: Seconds = 15.0,
     ) -> None:
-        """Prepare a puller. Raises UsageError.
+        """Prepare a puller. Raises InvalidArgumentError.
 
         `timeout_seconds`: wait for an answer, besides the time that the broker holds the pull.
         """
-        self._namesrv = namesrv
-        self._namespace = Namespace(settings.namespace)
+        self._namesrv = check_namesrv(namesrv)
+        self._namespace = Namespace(checked_settings(settings).namespace)
         self._group = self._namespace.checked_group(group)
         self._settings = settings
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds, above=0)
         self._instance: ClientInstance | None = None
         self._pulls: _PullRequests
 
@@ -119,7 +156,7 @@ class RawPuller(Lifetime):
     async def stop(self) -> None:
         """Release the connections. Pulls in flight may fail."""
         instance, self._instance = self._instance, None
-        if instance is not None:
+        if instance is not None and not instance.is_forked:
             await uninterrupted(instance.release())
 
     async def pull(self, queue: MessageQueue, offset: int, wish: PullWish = _DEFAULT_WISH) -> RawPull:
@@ -127,6 +164,9 @@ class RawPuller(Lifetime):
 
         A pull that failed with a `retryable` error, or without an answer, may be repeated.
         """
+        check_queue("queue", queue)
+        check_offset("offset", offset)
+        check_instance("wish", wish, PullWish, "pass PullWish(...)")
         instance = self._running()
         queue = self._namespace.wrap_queue(queue)
         # Many small pulls are cheapest on the loop of the connections: see `submit`.
@@ -141,6 +181,8 @@ class RawPuller(Lifetime):
 
         Cancelling the future cancels the coroutine. Raises NotRunning.
         """
+        if not asyncio.iscoroutine(coroutine):
+            raise refuse("coroutine", coroutine, "must be a coroutine: call an `async def` function")
         try:
             return self._running().thread.submit(coroutine)
         except NotRunning:
@@ -162,6 +204,7 @@ class RawPuller(Lifetime):
     def _running(self) -> ClientInstance:
         if self._instance is None:
             raise NotRunning("this RawPuller is not running: use `async with RawPuller(...)`")
+        self._check_process()
         return self._instance
 
 
@@ -194,7 +237,7 @@ class _PullRequests:
         address = route.known_address(queue.broker_name, queue, broker_id)
         try:
             response = await self._requester.request(
-                address, self._request(queue, offset, wish), wish.suspend_seconds + self._timeout_seconds
+                address, self._request(queue, offset, wish), wish.hold_seconds + self._timeout_seconds
             )
         except RequestError as error:
             self._suggested.pop(queue, None)
@@ -248,9 +291,9 @@ class _PullRequests:
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=wish.max_messages,
-            sys_flag=PullSysFlag.build(suspend=wish.suspend_seconds > 0, subscription=True),
+            sys_flag=PullSysFlag.build(suspend=wish.hold_seconds > 0, subscription=True),
             commit_offset=0,
-            suspend_timeout_ms=int(wish.suspend_seconds * 1000),
+            suspend_timeout_ms=int(wish.hold_seconds * 1000),
             subscription=wish.expression,
             sub_version=0,
             expression_type=wish.expression_type,

@@ -20,12 +20,25 @@ from rmq_remoting.message_properties import (
     PROPERTY_MESSAGE_TYPE,
 )
 
+from .checks import check_message, refuse
 from .errors import UsageError
 
-log = logging.getLogger("rmq.client.replies")
+log = logging.getLogger(__name__)
 
 # Value of the message type property of a reply (MixAll.REPLY_MESSAGE_FLAG).
 REPLY_TYPE: Final = "reply"
+
+
+def check_request(name: str, request: object) -> Message:
+    """Check the type of a message to reply to."""
+    return check_message(name, request)
+
+
+def check_body(name: str, body: object) -> bytes:
+    """Return a body as bytes."""
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise refuse(name, body, f"must be bytes, not {type(body).__name__}; encode texts with .encode()")
+    return bytes(body)
 
 
 def reply_to(request: Message, body: bytes) -> Message:
@@ -33,6 +46,8 @@ def reply_to(request: Message, body: bytes) -> Message:
 
     Raises UsageError for a message that is not a request.
     """
+    check_request("request", request)
+    body = check_body("body", body)
     properties = request.properties
     cluster = properties.get(PROPERTY_CLUSTER)
     missing = [

@@ -9,7 +9,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from rmq_remoting.client import ClientTls
 
-from .errors import UsageError
+from .checks import check_choice, check_text, refuse
+from .errors import InvalidArgumentError, UsageError
 
 Verification: TypeAlias = Literal["full", "certificate", "none"]
 _VERIFICATIONS: Final = get_args(Verification)
@@ -39,8 +40,18 @@ class TlsSettings:
     verify: Verification = "full"
 
     def __post_init__(self) -> None:
-        if self.verify not in _VERIFICATIONS:
-            raise UsageError(f"tls: verify={self.verify!r}: must be one of {', '.join(_VERIFICATIONS)}")
+        check_choice("verify", self.verify, _VERIFICATIONS)
+        for name in ("ca_file", "cert_file", "key_file"):
+            path = getattr(self, name)
+            if path is not None and not isinstance(path, (str, os.PathLike)):
+                raise refuse(name, path, "must be the path of a PEM file")
+        if self.server_name is not None:
+            check_text("server_name", self.server_name)
+        if self.key_password is not None and not isinstance(self.key_password, str):
+            # The value may be a secret: the error does not contain it.
+            raise InvalidArgumentError(
+                f"tls: key_password must be a str, not {type(self.key_password).__name__}"
+            )
         if self.ca_file is not None and self.verify == "none":
             raise UsageError("tls: ca_file has no effect with verify='none': remove one of them")
         if self.cert_file is None and (self.key_file is not None or self.key_password is not None):

@@ -15,7 +15,7 @@ from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from rmq_remoting.sys_flags import MessageSysFlag
 
-log = logging.getLogger("rmq.client.transactions")
+log = logging.getLogger(__name__)
 
 
 class TransactionState(Enum):

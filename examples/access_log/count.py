@@ -30,7 +30,7 @@ async def main(namesrv: str, seen: BinaryIO) -> None:
         topics=[TOPIC],
         listener=keep,
         consume_from="first",
-        consume_message_batch_max_size=32,
+        max_messages=32,
     ):
         print("reading", flush=True)
         await stop.wait()

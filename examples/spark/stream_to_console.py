@@ -6,7 +6,7 @@ Shows a stream with a micro-batch every two seconds, if there are new messages. 
 
 It sends three messages and prints them as a table. In another terminal, send ten more, and watch them arrive:
 
-    .venv/bin/python examples/quickstart_send.py [NAMESRV] Quickstart
+    .venv/bin/python examples/quickstart_send.py [NAMESRV] quickstart
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from rmq_client import Message
 from rmq_client.blocking import Admin, Producer
 
-TOPIC = "Quickstart"
+TOPIC = "quickstart"
 
 
 def send_three(namesrv: str) -> None:

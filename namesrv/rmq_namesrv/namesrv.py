@@ -76,9 +76,12 @@ class Namesrv:
         supervisor: TaskSupervisor | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
+        port_option: str = "listenPort",
     ) -> None:
+        """`port_option`: how the operator chooses the port, for errors."""
         settings = configuration.settings
         self._settings = settings
+        self._port_option = port_option
         self._own_supervisor = TaskSupervisor(_task_failed) if supervisor is None else None
         self._supervisor = supervisor or self._own_supervisor or TaskSupervisor(_task_failed)
         self._contexts = ServerContexts(settings)
@@ -157,7 +160,8 @@ class Namesrv:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(
-                f"cannot listen on {settings.bind_address}:{settings.listen_port}: {error} (set listenPort)"
+                f"the name server cannot listen on {settings.bind_address}:{settings.listen_port}: "
+                f"{error.strerror or error}. Is another one running? {self._port_option} chooses the port"
             ) from error
         self._supervisor.every(
             "scan-silent-brokers",
@@ -242,7 +246,9 @@ class Namesrv:
             registry.register(collector)
         self._metrics_server = MetricsServer(registry)
         self.metrics_port = await self._metrics_server.start(
-            settings.metrics_host or settings.bind_address, settings.metrics_port
+            settings.metrics_host or settings.bind_address,
+            settings.metrics_port,
+            is_default=settings.metrics_port_is_default,
         )
 
 

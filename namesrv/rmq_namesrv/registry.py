@@ -122,6 +122,7 @@ class BrokerRegistry:
                 f"broker {identity.name} ({identity.broker_id}) at {identity.address} is not registered: a "
                 "single topic is accepted only after the broker has registered all its topics once",
             )
+        self._report_conflict(identity, group)
         group = group.with_addresses({**group.addresses, identity.broker_id: identity.address})
         self._brokers.put(group, identity.cluster)
         table_version = self._brokers.version
@@ -142,6 +143,21 @@ class BrokerRegistry:
         self.registrations["changed" if is_changed else "repeated"] += 1
         self._notify_of(smallest_joined(old_group, group, identity.ha_address))
         return self._master_of(identity)
+
+    def _report_conflict(self, identity: BrokerIdentity, group: BrokerGroup) -> None:
+        """Log an error if a broker takes over the name and id of another one that still lives."""
+        other = group.addresses.get(identity.broker_id)
+        if other is None or other == identity.address or self._live.get((identity.cluster, other)) is None:
+            return
+        log.error(
+            "two brokers have one name broker=%s broker_id=%d address=%s other_address=%s: the route now has "
+            "the first address, and clients reach only one of the two. Set another brokerName for one of "
+            "them, or stop it",
+            identity.name,
+            identity.broker_id,
+            identity.address,
+            other,
+        )
 
     def _is_outdated(
         self, identity: BrokerIdentity, group: BrokerGroup, registered: RegisteredTopics

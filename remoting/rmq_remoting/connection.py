@@ -18,7 +18,7 @@ from .peer_address import address_text, descriptor_of, peer_address, reset_on_cl
 from .pending_requests import Reply
 from .repeated_event import RepeatedEvent
 
-log = logging.getLogger("rmq.remoting.connection")
+log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 0.1
 # Frames of this size on average are written as they are: copying MiBs to join them costs more than it saves.

@@ -26,7 +26,7 @@ from .errors import BodyError, CommandError, HeaderError, ProtocolError, Remotin
 from .framing import MAX_FRAME_BYTES
 from .tiers import PoolTier, Tier
 
-log = logging.getLogger("rmq.remoting.dispatch")
+log = logging.getLogger(__name__)
 
 Processor = Callable[[Connection, RemotingCommand], Result]
 # Answers requests that follow each other in one turn of a peer, each by a result, or by an error.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from .message_errors import InvalidPropertyError
+from .message_errors import InvalidPropertyError, MessageEncodeError
 from .message_ids import offset_message_id
 from .message_properties import (
     KEY_SEPARATOR,
@@ -23,6 +25,9 @@ from .message_properties import (
     check_user_property,
 )
 from .socket_addresses import HostPort
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True, init=False, repr=False)
@@ -48,33 +53,41 @@ class Message:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         delay_level: int = 0,
-        delay_ms: int = 0,
-        deliver_at_ms: int = 0,
+        delay_seconds: float | timedelta = 0,
+        deliver_at: datetime | None = None,
     ) -> None:
         """`properties` are the user's own; the last three arguments schedule a later delivery, one of them.
 
-        Raises InvalidPropertyError for a property that cannot be stored and for two delivery times, TypeError
-        for a body that is a text.
+        `delay_seconds` and `deliver_at`, a time with a time zone, count in whole milliseconds. Raises
+        InvalidPropertyError for a property that cannot be stored and for two delivery times, and
+        MessageEncodeError for an argument of the wrong type, as a body that is a text.
         """
+        if type(topic) is not str:
+            _require_type("topic", topic, str)
+        if type(flag) is not int:
+            _require_type("flag", flag, int)
         self.topic = topic
         self.body = body if type(body) is bytes else _body_bytes(body)
         self.flag = flag
         self.properties = {}
         if tags:
+            if type(tags) is not str:
+                _require_type("tags", tags, str)
             self.tags = tags
         if keys:
             self.keys = keys
         if delay_level:
             self.delay_level = delay_level
-        if delay_ms or deliver_at_ms:
-            if bool(delay_level) + bool(delay_ms) + bool(deliver_at_ms) > 1:
+        if delay_seconds or deliver_at is not None:
+            if bool(delay_level) + bool(delay_seconds) + (deliver_at is not None) > 1:
                 raise InvalidPropertyError(
-                    f"delay_level={delay_level}, delay_ms={delay_ms}, deliver_at_ms={deliver_at_ms}: a "
+                    f"delay_level={delay_level}, delay_seconds={delay_seconds}, deliver_at={deliver_at}: a "
                     "message has one delivery time, set one of them"
                 )
-            self.delay_ms = delay_ms
-            self.deliver_at_ms = deliver_at_ms
+            self.delay_seconds = delay_seconds
+            self.deliver_at = deliver_at
         if properties:
+            _require_type("properties", properties, Mapping)
             for name, value in properties.items():
                 check_user_property(name, value)
             self.properties.update(properties)
@@ -96,10 +109,11 @@ class Message:
     @keys.setter
     def keys(self, keys: str | Iterable[str]) -> None:
         if not isinstance(keys, str):
+            _require_type("keys", keys, Iterable)
             keys = list(keys)
             for key in keys:
-                if not key or KEY_SEPARATOR in key:
-                    raise InvalidPropertyError(f"key {key!r}: a key is not empty and holds no space")
+                if not isinstance(key, str) or not key or KEY_SEPARATOR in key:
+                    raise InvalidPropertyError(f"key {key!r}: a key is a str, not empty, and holds no space")
             keys = KEY_SEPARATOR.join(keys)
         self._set(PROPERTY_KEYS, keys)
 
@@ -110,27 +124,32 @@ class Message:
 
     @delay_level.setter
     def delay_level(self, level: int) -> None:
+        if type(level) is not int or level < 0:
+            raise InvalidPropertyError(f"delay_level is {level!r}: it must be a whole number, 0 for none")
         self._set(PROPERTY_DELAY_TIME_LEVEL, str(level) if level else None)
 
     @property
-    def delay_ms(self) -> int:
-        """Delay of the delivery in milliseconds, 0 for none."""
-        return self._int(PROPERTY_TIMER_DELAY_MS)
+    def delay_seconds(self) -> float:
+        """Delay of the delivery in seconds, 0 for none; set to a number or a timedelta."""
+        return self._int(PROPERTY_TIMER_DELAY_MS) / 1000
 
-    @delay_ms.setter
-    def delay_ms(self, delay_ms: int) -> None:
-        _check_time("delay_ms", delay_ms)
+    @delay_seconds.setter
+    def delay_seconds(self, delay: float | timedelta) -> None:
+        delay_ms = _delay_ms(delay)
         self._set(PROPERTY_TIMER_DELAY_MS, str(delay_ms) if delay_ms else None)
 
     @property
-    def deliver_at_ms(self) -> int:
-        """Time of the delivery in milliseconds since 1970 UTC, 0 for at once."""
-        return self._int(PROPERTY_TIMER_DELIVER_MS)
+    def deliver_at(self) -> datetime | None:
+        """Time of the delivery (UTC), None for at once; set to a datetime with a time zone."""
+        time_ms = self._int(PROPERTY_TIMER_DELIVER_MS)
+        try:
+            return _EPOCH + time_ms * _MILLISECOND if time_ms else None
+        except OverflowError:  # written by another program
+            return None
 
-    @deliver_at_ms.setter
-    def deliver_at_ms(self, deliver_at_ms: int) -> None:
-        _check_time("deliver_at_ms", deliver_at_ms)
-        self._set(PROPERTY_TIMER_DELIVER_MS, str(deliver_at_ms) if deliver_at_ms else None)
+    @deliver_at.setter
+    def deliver_at(self, time: datetime | None) -> None:
+        self._set(PROPERTY_TIMER_DELIVER_MS, None if time is None else str(_time_ms(time)))
 
     @property
     def sharding_key(self) -> str | None:
@@ -244,13 +263,44 @@ class MessageExt(Message):
         )
 
 
-def _check_time(name: str, value_ms: int) -> None:
-    """Check a time or a delay. Raises InvalidPropertyError."""
-    if not isinstance(value_ms, int) or value_ms < 0:
-        raise InvalidPropertyError(f"{name} is {value_ms!r}: it must be a whole number of ms, 0 for none")
+def _delay_ms(delay: float | timedelta) -> int:
+    """Return a delay in whole milliseconds. Raises InvalidPropertyError."""
+    if isinstance(delay, timedelta):
+        milliseconds = delay / _MILLISECOND
+    elif isinstance(delay, bool) or not isinstance(delay, (int, float)):
+        raise InvalidPropertyError(
+            f"delay_seconds is {delay!r}: it must be a number of seconds or a timedelta, 0 for none"
+        )
+    else:
+        milliseconds = delay * 1000
+    if not 0 <= milliseconds < float("inf"):
+        raise InvalidPropertyError(f"delay_seconds is {delay!r}: it must be at least 0")
+    return max(1, round(milliseconds)) if milliseconds else 0
+
+
+def _time_ms(time: datetime) -> int:
+    """Return a time in milliseconds since 1970 UTC. Raises InvalidPropertyError."""
+    if not isinstance(time, datetime) or time.utcoffset() is None:
+        raise InvalidPropertyError(
+            f"deliver_at is {time!r}: it must be a datetime with a time zone, for example "
+            "datetime.now(timezone.utc) + timedelta(hours=1)"
+        )
+    time_ms = (time - _EPOCH) // _MILLISECOND
+    if time_ms <= 0:
+        raise InvalidPropertyError(f"deliver_at is {time}: it must be after the beginning of 1970")
+    return time_ms
+
+
+def _require_type(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise MessageEncodeError(
+            f"{name} of a message must be of type {kind.__name__}, not {type(value).__name__}: {value!r}"
+        )
 
 
 def _body_bytes(body: object) -> bytes:
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
-    raise TypeError(f"the body must be bytes, not {type(body).__name__}: encode texts with .encode()")
+    raise MessageEncodeError(
+        f"the body must be bytes, not {type(body).__name__}: encode texts with .encode()"
+    )

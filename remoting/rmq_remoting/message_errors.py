@@ -1,7 +1,7 @@
 """Errors of the message codec.
 
 MessageCodecError
-├── MessageEncodeError             a value that does not fit the format
+├── MessageEncodeError             a value that does not fit the format; also a ClientError of the SDK
 │   └── InvalidPropertyError       a property that would not be read back as it was written
 └── MessageDecodeError             bytes that are no message, or a damaged one
     ├── BodyChecksumError          the body does not have the recorded CRC
@@ -15,6 +15,7 @@ MessageCodecError
 
 from __future__ import annotations
 
+from .client_error import ClientError
 from .errors import RemotingError
 
 
@@ -22,7 +23,7 @@ class MessageCodecError(RemotingError):
     """Root of the errors of encoding and decoding messages."""
 
 
-class MessageEncodeError(MessageCodecError):
+class MessageEncodeError(MessageCodecError, ClientError, ValueError):
     """A value of a message that does not fit its field in the format."""
 
 

@@ -33,6 +33,10 @@ class MessageQueue:
         return _sort_key(self) >= _sort_key(other)
 
     def __str__(self) -> str:
+        return f"{self.topic}/{self.broker_name}/{self.queue_id}"
+
+    def java_text(self) -> str:
+        """Return the text that Java's `toString` gives, the input of consistent hashing."""
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
 
     def java_hash_code(self) -> int:

@@ -19,7 +19,7 @@ from .peer_address import address_text
 from .protocol_detection import ProtocolDetector, ServerTls, TlsMode
 from .repeated_event import RepeatedEvent
 
-log = logging.getLogger("rmq.remoting.server")
+log = logging.getLogger(__name__)
 
 # Bytes that peers do not read, on all connections of a listener together.
 _MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024

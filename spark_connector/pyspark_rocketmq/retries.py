@@ -19,7 +19,7 @@ from rmq_client import (
 
 from .errors import SourceUnavailable
 
-log = logging.getLogger("rmq.spark.retries")
+log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0

@@ -48,7 +48,7 @@ class HonestLoad:
             topics=topic,
             listener=self._receive,
             consume_from="first",
-            consume_message_batch_max_size=_BATCH,
+            max_messages=_BATCH,
         )
 
     async def __aenter__(self) -> Self:

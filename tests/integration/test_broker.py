@@ -238,6 +238,15 @@ async def test_a_standalone_broker_starts_its_own_name_server(tmp_path: Path) ->
         await supervisor.stop()
 
 
+async def test_the_taken_port_of_a_standalone_name_server_has_its_own_cure(tmp_path: Path) -> None:
+    supervisor = TaskSupervisor(lambda name, error: None)
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartError, match=rf"name server cannot listen on .*:{port}: .*--namesrv-port"):
+            await build_standalone(broker_configuration(tmp_path), supervisor, namesrv_port=port)
+    await supervisor.stop()
+
+
 async def test_a_broker_that_acts_for_its_master_sends_heartbeats(tmp_path: Path) -> None:
     async with (
         running_namesrv(tmp_path) as namesrv,

@@ -91,9 +91,9 @@ async def test_a_user_with_rules_sends_and_consumes(tmp_path: Path) -> None:
         ):
             await until(lambda: inbox.bodies == [b"1", b"3"], 30)
         async with SimpleConsumer(
-            namesrv.address, group="g2", subscriptions=["T"], consume_from="first", settings=settings
+            namesrv.address, group="g2", topics=["T"], consume_from="first", settings=settings
         ) as consumer:
-            (message,) = await consumer.receive(1, await_seconds=10)
+            (message,) = await consumer.receive(1, timeout_seconds=10)
             await consumer.ack(message)
 
 

@@ -23,13 +23,11 @@ async def test_every_allowed_name_serves_acknowledgements_and_recalls(tmp_path: 
     ):
         await admin.create_topic("T", queues=1)
         await producer.send(Message("T", b"x"))
-        async with SimpleConsumer(
-            namesrv.address, group="g", subscriptions=["T"], consume_from="first"
-        ) as consumer:
-            [message] = await consumer.receive(await_seconds=10)
+        async with SimpleConsumer(namesrv.address, group="g", topics=["T"], consume_from="first") as consumer:
+            [message] = await consumer.receive(timeout_seconds=10)
             assert message.broker_name == _NAME
             await consumer.ack(message)
 
-        timed = await producer.send(Message("T", b"y", delay_ms=3_600_000))
+        timed = await producer.send(Message("T", b"y", delay_seconds=3_600))
         assert timed.recall_handle is not None
         assert await producer.recall(timed.recall_handle) == timed.msg_id

@@ -179,9 +179,9 @@ async def test_the_sdk_sends_as_before(tmp_path: Path, serialization: Serializat
         ):
             await until(lambda: inbox.bodies == expected, 30)
         async with SimpleConsumer(
-            address, group="s", subscriptions=["U"], consume_from="first", settings=settings
+            address, group="s", topics=["U"], consume_from="first", settings=settings
         ) as consumer:
-            (message,) = await consumer.receive(1, await_seconds=10)
+            (message,) = await consumer.receive(1, timeout_seconds=10)
             await consumer.ack(message)
         assert broker.services.replays is not None
         assert (broker.services.replays.refused, broker.services.replays.answered_again) == (0, 0)

@@ -95,7 +95,7 @@ async def test_in_order_without_locks(tmp_path: Path) -> None:
             broadcasting=True,
             orderly=True,
             offsets_folder=tmp_path,
-            suspend_current_queue_time_ms=10,
+            suspend_seconds=0.01,
             max_reconsume_times=0,
         ):
             await until(lambda: len(seen) == 6)

@@ -171,12 +171,12 @@ async def _queues(address: str, settings: ClientSettings) -> list[MessageQueue]:
 
 async def _pop(address: str, settings: ClientSettings) -> None:
     async with SimpleConsumer(
-        address, group="s", subscriptions=["P"], consume_from="first", settings=settings
+        address, group="s", topics=["P"], consume_from="first", settings=settings
     ) as consumer:
-        (message,) = await consumer.receive(1, invisible_seconds=30, await_seconds=10)
-        await consumer.change_invisible_duration(message, 20)
+        (message,) = await consumer.receive(1, invisible_seconds=30, timeout_seconds=10)
+        await consumer.change_invisible_time(message, 20)
         await consumer.ack(message)
-        waiting = asyncio.ensure_future(consumer.receive(1, await_seconds=10))
+        waiting = asyncio.ensure_future(consumer.receive(1, timeout_seconds=10))
         await asyncio.sleep(0)
         async with Producer(address, group="p", settings=settings) as producer:
             await producer.send(Message("P", b"again"))

@@ -18,7 +18,7 @@ _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    with cluster_in_a_thread(tmp_path, {"broker-a": {"Quickstart": 2}}) as cluster:
+    with cluster_in_a_thread(tmp_path, {"broker-a": {"quickstart": 2}}) as cluster:
         yield cluster
 
 
@@ -48,7 +48,7 @@ def test_send_consume_and_pull(cluster: RunningCluster) -> None:
         assert consumer.wait(20) == 0
         assert consumer.stderr.read() == ""
     assert sorted(line.partition(": ")[2] for line in got) == [f"hello {number}" for number in range(10)]
-    offsets = cluster.broker.offsets.offsets_of("quickstart-consumer", "Quickstart")
+    offsets = cluster.broker.offsets.offsets_of("quickstart-consumer", "quickstart")
     assert sum(offsets.values()) == 10
 
     assert sorted(_run("pull", cluster)) == sorted(got)
@@ -58,8 +58,8 @@ def test_send_consume_and_pull(cluster: RunningCluster) -> None:
 def test_orderly(cluster: RunningCluster) -> None:
     with blocking.Producer(cluster.address, group="p") as producer:
         for number in range(4):
-            queue = MessageQueue("Quickstart", "broker-a", number % 2)
-            producer.send(Message("Quickstart", b"m%d" % number), queue=queue)
+            queue = MessageQueue("quickstart", "broker-a", number % 2)
+            producer.send(Message("quickstart", b"m%d" % number), queue=queue)
     with subprocess.Popen(
         _command("orderly", cluster), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as consumer:

@@ -67,7 +67,7 @@ async def test_pull(address: str) -> None:
         assert await consumer.poll(timeout_seconds=0.05) == []
         # Another expression from here on.
         await consumer.assign(await consumer.queues("T"), Sql("amount = 3"))
-        for queue in consumer.assignment():
+        for queue in consumer.assigned_queues():
             await consumer.seek_to_beginning(queue)
         got = [message async for message in _first(consumer, 2)]
         assert [message.body for message in got] == [b"3", b"3"]
@@ -82,12 +82,10 @@ async def _first(consumer: PullConsumer, count: int) -> AsyncIterator[MessageExt
 
 async def test_simple(address: str) -> None:
     got: list[bytes] = []
-    async with SimpleConsumer(
-        address, group="g", subscriptions={"T": _WANTED}, consume_from="first"
-    ) as consumer:
+    async with SimpleConsumer(address, group="g", topics={"T": _WANTED}, consume_from="first") as consumer:
         async with asyncio.timeout(10):
             while len(got) < 4:
-                for message in await consumer.receive(await_seconds=1):
+                for message in await consumer.receive(timeout_seconds=1):
                     got.append(message.body)
                     await consumer.ack(message)
     assert sorted(got) == _BODIES
@@ -101,7 +99,7 @@ async def test_a_wrong_expression_raises_with_its_position(address: str) -> None
 
     for consumer in (
         PushConsumer(address, group="g", topics={"T": wrong}, listener=listen),
-        SimpleConsumer(address, group="g", subscriptions={"T": wrong}),
+        SimpleConsumer(address, group="g", topics={"T": wrong}),
     ):
         with pytest.raises(BrokerError, match="character 8: LIKE"):
             await consumer.start()

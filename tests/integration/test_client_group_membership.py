@@ -184,7 +184,7 @@ async def test_membership_survives_misbehaving_coroutines(kind: str, orderly: bo
             "settings": _HANGING_SETTINGS,
             "workers": 4,
             "orderly": orderly,
-            "suspend_current_queue_time_ms": 20,
+            "suspend_seconds": 0.02,
         }
         async with consumer_of(cluster, listen, pull=PullSettings(hold_seconds=0.05), **options) as consumer:
             await until(lambda: bad_calls and len(good) == 3)

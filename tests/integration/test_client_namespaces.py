@@ -154,7 +154,7 @@ async def test_a_push_consumer_gets_retries_of_its_namespace(orderly: bool, tmp_
             listener=listen,
             orderly=orderly,
             consume_from="first",
-            suspend_current_queue_time_ms=10,
+            suspend_seconds=0.01,
             hooks=[hook],
             share_listener=changes.append,
             timing=QUICK,
@@ -212,7 +212,7 @@ async def test_a_pull_consumer_reads_its_namespace(tmp_path: Path) -> None:
         async with PullConsumer(cluster.address, group="g", consume_from="first", settings=_SHOP) as consumer:
             assert [each.topic for each in await consumer.queues("T")] == ["T", "T"]
             await consumer.assign([queue], {"T": "*"})
-            assert consumer.assignment() == [queue]
+            assert consumer.assigned_queues() == [queue]
             (message,) = await consumer.poll(1)
             assert (message.topic, message.body) == ("T", b"1")
             await consumer.commit()
@@ -239,7 +239,9 @@ async def test_pull_consumers_share_the_queues_of_their_namespace(tmp_path: Path
             cluster.address, group="g", consume_from="first", timing=QUICK, settings=settings
         ) as consumer:
             await consumer.subscribe("T")
-            assert consumer.assignment() == [MessageQueue("T", "broker-a", number) for number in range(2)]
+            assert consumer.assigned_queues() == [
+                MessageQueue("T", "broker-a", number) for number in range(2)
+            ]
             assert [message.topic for message in await consumer.poll()] == ["T"]
             known = await consumer.listen_to_queues("T", lambda topic, queues: told.append((topic, queues)))
             assert [queue.topic for queue in known] == ["T", "T"]
@@ -247,7 +249,7 @@ async def test_pull_consumers_share_the_queues_of_their_namespace(tmp_path: Path
             await until(lambda: told)
             assert told[0] == ("T", [MessageQueue("T", "broker-a", number) for number in range(3)])
             await consumer.unsubscribe("T")
-            assert consumer.assignment() == []
+            assert consumer.assigned_queues() == []
 
 
 # --- requests, transactions, traces ---
@@ -298,7 +300,7 @@ async def test_transactions_and_recalls_are_of_the_namespace_and_traces_of_none(
                 await second.leave_open()
             await until(lambda: b"later" in [message.body for message in asked], timeout_seconds=15)
             assert {message.topic for message in asked} == {"T"}
-            placed = await producer.send(Message("T", b"never", delay_ms=60_000))
+            placed = await producer.send(Message("T", b"never", delay_seconds=60))
             assert placed.recall_handle is not None
             assert await producer.recall(placed.recall_handle) == placed.msg_id
         async with PullConsumer(address, group="g", consume_from="first", settings=_SHOP) as reader:
@@ -339,19 +341,17 @@ async def test_a_simple_consumer_pops_its_namespace(tmp_path: Path) -> None:
     async with (
         _broker(tmp_path) as address,
         Producer(address, group="p", settings=_SHOP) as producer,
-        SimpleConsumer(
-            address, group="g", subscriptions=["T"], consume_from="first", settings=_SHOP
-        ) as consumer,
+        SimpleConsumer(address, group="g", topics=["T"], consume_from="first", settings=_SHOP) as consumer,
         Admin(address, settings=_SHOP) as admin,
     ):
         await producer.send(Message("T", b"1"))
-        (message,) = await consumer.receive(await_seconds=10)
+        (message,) = await consumer.receive(timeout_seconds=10)
         assert (message.topic, message.body) == ("T", b"1")
-        await consumer.change_invisible_duration(message, 0)
-        (message,) = await consumer.receive(await_seconds=10)
+        await consumer.change_invisible_time(message, 0)
+        (message,) = await consumer.receive(timeout_seconds=10)
         assert (message.topic, message.delivery_attempt) == ("T", 2)
         await consumer.ack(message)
-        assert await consumer.receive(await_seconds=0.2) == []
+        assert await consumer.receive(timeout_seconds=0.2) == []
         await consumer.unsubscribe("T")
         await consumer.subscribe("T")
         assert await admin.consumer_ids("g", "T")

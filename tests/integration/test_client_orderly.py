@@ -105,7 +105,7 @@ async def test_a_refused_message_is_repeated_before_the_next(tmp_path: Path) -> 
             later = message.body == b"001" and message.reconsume_times == 0
             return ConsumeResult.LATER if later else ConsumeResult.SUCCESS
 
-        async with consumer_of(cluster, listen, orderly=True, suspend_current_queue_time_ms=20):
+        async with consumer_of(cluster, listen, orderly=True, suspend_seconds=0.02):
             await until(lambda: len(calls) == 5)
         assert calls == [(b"000", 0), (b"001", 0), (b"001", 1), (b"001", 2), (b"002", 0)]
         assert cluster.broker.committed() == 3
@@ -119,7 +119,7 @@ async def test_commits_by_hand(tmp_path: Path) -> None:
 
         async def listen(messages: list[MessageExt], context: OrderlyContext) -> ConsumeResult:
             context.auto_commit = False
-            context.suspend_current_queue_time_ms = 10
+            context.suspend_seconds = 0.01
             seen.append(messages[0].body)
             if len(seen) == 2:
                 return ConsumeResult.ROLLBACK

@@ -89,11 +89,11 @@ async def _left(address: str, seconds: float = 0.3) -> list[MessageExt]:
     async with SimpleConsumer(
         address,
         group="g",
-        subscriptions=["T"],
+        topics=["T"],
         consume_from="first",
         settings=ClientSettings(instance_name="other"),
     ) as consumer:
-        return await consumer.receive(32, await_seconds=seconds)
+        return await consumer.receive(32, timeout_seconds=seconds)
 
 
 @pytest.mark.parametrize("coroutine", [True, False])
@@ -108,9 +108,7 @@ async def test_each_message_is_delivered_once(address: str, coroutine: bool) -> 
 
     bodies = [b"%d" % number for number in range(200)]
     await _send(address, *bodies[:100])
-    async with _consumer(
-        address, listen_async if coroutine else listen, consume_message_batch_max_size=4
-    ) as consumer:
+    async with _consumer(address, listen_async if coroutine else listen, max_messages=4) as consumer:
         await _until_assigned(consumer, _POPPED)
         await _send(address, *bodies[100:])
         await until(lambda: len(got) >= len(bodies))
@@ -190,7 +188,7 @@ async def test_members_share_and_topics_come_and_go(address: str) -> None:
 
         return listen
 
-    few = PopSettings(max_unsettled=4, batch_size=4)
+    few = PopSettings(max_unacknowledged=4, max_messages=4)
     settings = {name: ClientSettings(instance_name=name) for name in got}
     async with (
         _consumer(address, listener("one"), settings=settings["one"], pop=few, workers=2) as one,
@@ -349,7 +347,7 @@ async def test_members_pop_in_order_and_share_the_queues(address: str) -> None:
 
         return listen
 
-    options: dict[str, Any] = {"orderly": True, "pop": PopSettings(batch_size=4, max_unsettled=4)}
+    options: dict[str, Any] = {"orderly": True, "pop": PopSettings(max_messages=4, max_unacknowledged=4)}
     names = [b"%d" % number for number in range(200)]
     async with (
         _consumer(address, listener("one"), **options, settings=ClientSettings(instance_name="one")) as one,
@@ -378,9 +376,7 @@ async def test_a_message_refused_by_an_ordered_pop_listener_is_repeated_before_t
     async with Producer(address, group="p") as producer:
         for body in (b"bad", b"good"):
             await producer.send(Message("T", body), queue=queue)
-    async with _consumer(
-        address, listen, orderly=True, max_reconsume_times=2, suspend_current_queue_time_ms=20
-    ):
+    async with _consumer(address, listen, orderly=True, max_reconsume_times=2, suspend_seconds=0.02):
         await until(lambda: len(got) == 4)
     assert got == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
     async with Admin(address) as admin:
@@ -438,7 +434,7 @@ async def test_invisible_times_are_renewed_while_stop_waits_for_the_listener(
     async with Producer(address, group="p") as producer:
         for number in range(2):
             await producer.send(Message("T", b"%d" % number), queue=queue)
-    options: dict[str, Any] = {"orderly": True, "pop": PopSettings(invisible_seconds=1, batch_size=1)}
+    options: dict[str, Any] = {"orderly": True, "pop": PopSettings(invisible_seconds=1, max_messages=1)}
     async with _consumer(address, listen, **options) as consumer:
         await begun.wait()
         async with _consumer(

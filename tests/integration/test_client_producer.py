@@ -354,7 +354,7 @@ async def test_an_unreachable_name_server_is_replaced_by_the_next(tmp_path: Path
 
 async def test_stop_waits_for_sends_in_flight(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
-        producer = Producer(cluster.address, group="g", batching=BatchPolicy(linger_ms=60_000, eager=False))
+        producer = Producer(cluster.address, group="g", batching=BatchPolicy(linger_seconds=60, eager=False))
         await producer.start()
         sends = [asyncio.ensure_future(producer.send(Message("T", b"%d" % n))) for n in range(3)]
         await until(lambda: producer.in_flight == 3)

@@ -18,6 +18,7 @@ from rmq_client import (
     InFlightLimits,
     Message,
     MessageQueue,
+    NameServerUnreachable,
     Producer,
     Rejected,
     RetryPolicy,
@@ -310,7 +311,10 @@ async def test_refusals_caused_by_the_message_avoid_no_broker() -> None:
 
 async def test_the_detector_finds_recovered_brokers() -> None:
     tolerance = FaultTolerance(
-        avoidance=((0, 0), (10_000, 200)), start_detector=True, detect_interval_ms=20, detect_timeout_ms=500
+        avoidance=((0, 0), (10, 0.2)),
+        start_detector=True,
+        detect_interval_seconds=0.02,
+        detect_timeout_seconds=0.5,
     )
     async with (
         FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
@@ -465,3 +469,22 @@ async def test_the_network_is_cut_in_the_middle_of_the_answer() -> None:
         assert caught.value.is_outcome_unknown
         assert cluster.broker.bodies == [b"first", b"x"]
         assert (await producer.send(Message("T", b"next"))).status is SendStatus.SEND_OK
+
+
+async def test_the_port_of_a_broker_is_not_taken_for_a_name_server() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Producer(cluster.broker.address, group="p") as producer,
+    ):
+        with pytest.raises(NameServerUnreachable, match=r"is no name server .* port of a broker"):
+            await producer.send(Message("T", b"x"))
+
+
+async def test_an_unreachable_broker_is_explained() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="p") as producer,
+    ):
+        await cluster.broker.close()
+        with pytest.raises(BrokerUnreachable, match=r"can this machine reach the address .*brokerIP1"):
+            await producer.send(Message("T", b"x"), timeout_seconds=0.5)

@@ -55,7 +55,7 @@ async def test_assigned_queues_are_read_in_order(tmp_path: Path) -> None:
         _put(cluster, 100, queues=2)
         assert await reader.queues("T") == [_Q0, _Q1]
         await reader.assign([_Q0, _Q1])
-        assert reader.assignment() == [_Q0, _Q1]
+        assert reader.assigned_queues() == [_Q0, _Q1]
         messages = await _read(reader, 100)
         for queue_id in (0, 1):
             offsets = [message.queue_offset for message in messages if message.queue_id == queue_id]
@@ -80,12 +80,14 @@ async def test_poll_respects_its_bounds(tmp_path: Path) -> None:
 
 async def test_an_invalid_time_is_refused(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster, _reader(cluster) as reader:
-        with pytest.raises(UsageError, match="cannot be sent to a broker"):
-            PullConsumer(cluster.address, group="g", consume_from=datetime(1, 1, 1))
+        with pytest.raises(UsageError, match="has no time zone"):
+            PullConsumer(cluster.address, group="g", consume_from=datetime(2026, 1, 1))
         await reader.assign([_Q0])
         for ask in (reader.seek_to_time, reader.offset_for_time):
-            with pytest.raises(UsageError, match="cannot be sent to a broker"):
-                await ask(_Q0, datetime(1, 1, 1))
+            with pytest.raises(UsageError, match="has no time zone"):
+                await ask(_Q0, datetime(2026, 1, 1))
+            with pytest.raises(UsageError, match="must not be before 1970"):
+                await ask(_Q0, datetime(1, 1, 1, tzinfo=UTC))
 
 
 async def test_messages_can_be_iterated_over(tmp_path: Path) -> None:
@@ -201,8 +203,8 @@ async def test_reassigning_keeps_positions_and_drops_other_queues(tmp_path: Path
 async def test_prefetching_respects_its_bounds(limits: FlowControl, tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
         _put(cluster, 100)
-        pull = PullSettings(batch_size=10)
-        async with _reader(cluster, buffer=limits, pull=pull) as reader:
+        pull = PullSettings(max_messages=10)
+        async with _reader(cluster, flow_control=limits, pull=pull) as reader:
             await reader.assign([_Q0])
             await until(lambda: len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) == 2)
             await asyncio.sleep(0.05)
@@ -261,3 +263,15 @@ async def test_a_cancelled_poll_loses_nothing(tmp_path: Path) -> None:
             await asyncio.wait([waiting])
         _put(cluster, 3)
         assert len(await _read(reader, 3)) == 3
+
+
+async def test_topics_are_subscribed_to_at_the_start(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        cluster.broker.put("T", b"x")
+        options: dict[str, Any] = {"group": "g", "consume_from": "first"}
+        async with PullConsumer(cluster.address, topics="T", **options) as consumer:
+            assert [message.body for message in await consumer.poll()] == [b"x"]
+        consumer = PullConsumer(cluster.address, topics={"T": "*", "Nowhere": "*"}, **options)
+        with pytest.raises(TopicNotFound, match="Nowhere"):
+            await consumer.start()
+        assert not consumer.is_running

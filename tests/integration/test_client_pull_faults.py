@@ -130,7 +130,7 @@ async def test_a_cancelled_reassignment_completes() -> None:
             await until(lambda: len(cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)) > before)
             leaving.cancel()
             await asyncio.wait([leaving])
-            assert reader.assignment() == []
+            assert reader.assigned_queues() == []
         assert _tasks() == []
 
 

@@ -63,9 +63,9 @@ def _committed(cluster: RunningCluster) -> int:
 
 async def _until_assigned(reader: PullConsumer, count: int) -> list[MessageQueue]:
     async with asyncio.timeout(10):
-        while len(reader.assignment()) != count:  # noqa: ASYNC110  # another thread rebalances
+        while len(reader.assigned_queues()) != count:  # noqa: ASYNC110  # another thread rebalances
             await asyncio.sleep(0.005)
-    return reader.assignment()
+    return reader.assigned_queues()
 
 
 async def _read(reader: PullConsumer, count: int) -> list[MessageExt]:
@@ -107,7 +107,7 @@ async def test_topics_come_and_go(tmp_path: Path) -> None:
         with pytest.raises(TopicNotFound):
             await reader.subscribe("nowhere")
         await reader.unsubscribe("T")
-        assert reader.assignment() == []
+        assert reader.assigned_queues() == []
         await reader.assign(_QUEUES[:1])
         with pytest.raises(UsageError, match="cannot subscribe"):
             await reader.subscribe("T")

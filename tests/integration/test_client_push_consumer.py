@@ -94,7 +94,7 @@ async def test_a_call_gets_up_to_the_configured_batch_of_one_queue(tmp_path: Pat
         async def listen(messages: list[MessageExt]) -> None:
             calls.append(messages)
 
-        async with consumer_of(cluster, listen, consume_message_batch_max_size=4):
+        async with consumer_of(cluster, listen, max_messages=4):
             await until(lambda: sum(map(len, calls)) == 20)
         assert [len(call) for call in calls].count(4) == 4
         assert all(len({message.queue_id for message in call}) == 1 for call in calls)
@@ -305,7 +305,7 @@ async def test_flow_control_bounds_waiting_messages(tmp_path: Path) -> None:
 
         limits = FlowControl(max_messages=20)
         async with consumer_of(
-            cluster, listen, workers=2, flow_control=limits, pull=PullSettings(batch_size=8)
+            cluster, listen, workers=2, flow_control=limits, pull=PullSettings(max_messages=8)
         ):
             await until(lambda: _pulls(cluster) == 3)
             await asyncio.sleep(0.1)
@@ -329,7 +329,7 @@ async def test_topic_bounds_are_shared_by_its_queues(tmp_path: Path) -> None:
             return {int(request.ext_fields["queueOffset"]) for request in requests}
 
         limits = FlowControl(max_topic_messages=40)
-        pull = PullSettings(batch_size=4)
+        pull = PullSettings(max_messages=4)
         async with consumer_of(cluster, listen, workers=2, flow_control=limits, pull=pull) as consumer:
             await until_assigned(consumer, 4)
             # 10 messages of each queue may wait, and a pull returns 4 more.
@@ -432,12 +432,18 @@ async def test_a_cancelled_stop_completes(tmp_path: Path) -> None:
 
 async def test_a_stop_during_a_start_that_fails(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
-        consumer = PushConsumer(cluster.address, group="g", topics=["T"], listener=Inbox(), workers=0)
-        starting = asyncio.ensure_future(consumer.start())
-        await asyncio.sleep(0)
-        await consumer.stop()
-        with pytest.raises(UsageError, match="0 workers"):
-            await starting
+        group: dict[str, Any] = {"group": "g", "topics": ["T"], "listener": Inbox()}
+        consumer = PushConsumer(cluster.address, **group)
+        async with PushConsumer(cluster.address, **group):
+            await _a_start_that_fails(consumer)
+
+
+async def _a_start_that_fails(consumer: PushConsumer) -> None:
+    starting = asyncio.ensure_future(consumer.start())
+    await asyncio.sleep(0)
+    await consumer.stop()
+    with pytest.raises(UsageError, match="already has a consumer in this process"):
+        await starting
 
 
 async def test_invalid_consumers_are_refused(tmp_path: Path) -> None:
@@ -451,7 +457,7 @@ async def test_invalid_consumers_are_refused(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
         with pytest.raises(UsageError, match="has no topics"):
             await PushConsumer(cluster.address, group="g", listener=inbox).start()
-        with pytest.raises(UsageError, match="0 workers"):
-            await PushConsumer(cluster.address, group="g", topics=["T"], listener=inbox, workers=0).start()
+        with pytest.raises(UsageError, match="workers=0"):
+            PushConsumer(cluster.address, group="g", topics=["T"], listener=inbox, workers=0)
         with pytest.raises(UsageError, match="must be a function"):
             await PushConsumer(cluster.address, group="g", topics=["T"], listener=3).start()  # type: ignore[arg-type]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from rmq_client import (
+    BrokerUnreachable,
+    ClientError,
     ClientSettings,
     ConsumeResult,
     ConsumerTiming,
@@ -15,6 +18,7 @@ from rmq_client import (
     NotRunning,
     OrderlyContext,
     PushConsumer,
+    TopicNotFound,
     UsageError,
 )
 from rmq_remoting.bodies.route import BrokerData
@@ -230,7 +234,7 @@ async def test_after_enough_attempts_a_message_goes_to_the_dead_letters() -> Non
         def listen(messages: list[MessageExt], context: OrderlyContext) -> ConsumeResult:
             (message,) = messages
             calls.append((message.body, message.reconsume_times))
-            context.suspend_current_queue_time_ms = 10
+            context.suspend_seconds = 0.01
             return ConsumeResult.LATER if message.body == b"000" else ConsumeResult.SUCCESS
 
         async with consumer_of(cluster, listen, orderly=True, max_reconsume_times=1):
@@ -275,3 +279,47 @@ async def test_locks_are_requested_from_masters_only(
                 assert not cluster.broker.requests(RequestCode.LOCK_BATCH_MQ)
                 patched.undo()
                 await until(lambda: inbox.bodies == bodies)
+
+
+async def test_a_consumer_is_ready_once_it_has_its_share() -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, consumer_of(cluster, Inbox()) as consumer:
+        await consumer.wait_ready(timeout_seconds=10)
+        assert len(await consumer.assigned_queues()) == 2
+
+
+async def test_a_missing_topic_is_told_to_the_program() -> None:
+    told: list[ClientError] = []
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        consumer_of(cluster, Inbox(), topics=["T", "Nowhere"], error_listener=told.append) as consumer,
+    ):
+        with pytest.raises(TopicNotFound, match="topic Nowhere has no route") as failure:
+            await consumer.wait_ready(timeout_seconds=timedelta(milliseconds=200))
+        assert failure.value.__notes__ == ["consumer g was not ready within 0.2 s"]
+        await until(lambda: told)
+        assert [type(error) for error in told] == [TopicNotFound], "once, although it is retried"
+
+
+@pytest.mark.parametrize("broadcasting", [False, True])
+async def test_an_unreachable_broker_is_told_to_the_program(broadcasting: bool) -> None:
+    told: list[ClientError] = []
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        await cluster.broker.close()
+        async with consumer_of(
+            cluster, Inbox(), broadcasting=broadcasting, error_listener=told.append
+        ) as consumer:
+            with pytest.raises(BrokerUnreachable, match="brokerIP1"):
+                await consumer.wait_ready(timeout_seconds=0.5)
+            await until(lambda: told)
+            assert isinstance(told[0], BrokerUnreachable)
+
+
+async def test_a_failing_error_listener_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(error: ClientError) -> None:
+        raise ZeroDivisionError
+
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        consumer_of(cluster, Inbox(), topics="Nowhere", error_listener=fail),
+    ):
+        await until(lambda: "error listener failed" in caplog.text)

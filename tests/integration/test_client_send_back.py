@@ -58,7 +58,7 @@ async def test_ack_index_and_delay_level_of_the_context(tmp_path: Path) -> None:
                 messages = messages[:2]
             done.extend(message.body for message in messages)
 
-        async with consumer_of(cluster, listen, consume_message_batch_max_size=4):
+        async with consumer_of(cluster, listen, max_messages=4):
             await until(lambda: len(done) == 8)
         assert [header.delay_level for header in cluster.broker.sent_back] == [5] * 4
         assert sorted(done) == [b"%03d" % number for number in range(8)]

@@ -46,7 +46,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _consumer(address: str, **options: Any) -> AsyncIterator[SimpleConsumer]:
-    options = {"group": "g", "subscriptions": ["T"], "consume_from": "first", **options}
+    options = {"group": "g", "topics": ["T"], "consume_from": "first", **options}
     async with SimpleConsumer(address, **options) as consumer:
         yield consumer
 
@@ -62,7 +62,7 @@ async def _receive(consumer: SimpleConsumer, count: int, **options: Any) -> list
     messages: list[MessageExt] = []
     async with asyncio.timeout(_WAIT_SECONDS):
         while len(messages) < count:
-            messages += await consumer.receive(32, await_seconds=5, **options)
+            messages += await consumer.receive(32, timeout_seconds=5, **options)
     return messages
 
 
@@ -74,13 +74,13 @@ async def test_messages_of_all_brokers_are_received(address: str) -> None:
         assert {message.broker_name for message in messages} == set(_BROKERS)
         assert sorted(message.body for message in messages) == sorted(bodies)
         await asyncio.gather(*(consumer.ack(message) for message in messages))
-        assert await consumer.receive(await_seconds=0) == []
+        assert await consumer.receive(timeout_seconds=0) == []
 
 
 @pytest.mark.parametrize("broker", _BROKERS)
 async def test_a_message_on_any_broker_wakes_receive(address: str, broker: str) -> None:
     async with _consumer(address) as consumer:
-        waiting = asyncio.ensure_future(consumer.receive(await_seconds=_WAIT_SECONDS))
+        waiting = asyncio.ensure_future(consumer.receive(timeout_seconds=_WAIT_SECONDS))
         await asyncio.sleep(0.05)
         await _send(address, b"one", broker=broker)
         (message,) = await waiting
@@ -105,14 +105,14 @@ async def test_a_receipt_expires(address: str) -> None:
     async with _consumer(address) as consumer:
         (message,) = await _receive(consumer, 1, invisible_seconds=0.2)
         first = message.receipt_handle
-        await consumer.change_invisible_duration(message, 0.4)
+        await consumer.change_invisible_time(message, 0.4)
         assert message.receipt_handle != first
         (again,) = await _receive(consumer, 1)
         assert again.delivery_attempt == 2
         with pytest.raises(ReceiptExpired, match="expired"):
             await consumer.ack(message)
         with pytest.raises(ReceiptExpired, match="expired"):
-            await consumer.change_invisible_duration(message, 5)
+            await consumer.change_invisible_time(message, 5)
         await consumer.ack(again)
         await consumer.ack(again)  # acknowledging is idempotent
 
@@ -196,7 +196,7 @@ async def test_receive_renews_the_invisible_time(address: str) -> None:
 
 
 async def test_stop_waits_for_a_start_in_progress(address: str) -> None:
-    consumer = SimpleConsumer(address, group="g", subscriptions=["T"])
+    consumer = SimpleConsumer(address, group="g", topics=["T"])
     starting = asyncio.ensure_future(consumer.start())
     await asyncio.sleep(0)
     await consumer.stop()
@@ -211,11 +211,11 @@ async def test_tags_are_compared_after_their_hash_codes(address: str) -> None:
     # "Aa" and "BB" have the same hash code.
     await _send(address, b"other", tags="BB", broker="broker-a")
     await _send(address, b"mine", tags="Aa", broker="broker-a")
-    async with _consumer(address, subscriptions={"T": "Aa"}) as consumer:
+    async with _consumer(address, topics={"T": "Aa"}) as consumer:
         (message,) = await _receive(consumer, 1, invisible_seconds=0.3)
         assert message.body == b"mine"
         await consumer.ack(message)
-        assert await consumer.receive(await_seconds=0.6) == []
+        assert await consumer.receive(timeout_seconds=0.6) == []
 
 
 async def test_topics_come_and_go(address: str) -> None:
@@ -238,11 +238,11 @@ async def test_topics_come_and_go(address: str) -> None:
 
 async def test_invalid_calls_raise(address: str) -> None:
     with pytest.raises(TopicNotFound):
-        async with _consumer(address, subscriptions=["nowhere"]):
+        async with _consumer(address, topics=["nowhere"]):
             pass
     with pytest.raises(UsageError, match="consume_from"):
         SimpleConsumer(address, group="g", consume_from="then")  # type: ignore[arg-type]
-    consumer = SimpleConsumer(address, group="g", subscriptions=["T"])
+    consumer = SimpleConsumer(address, group="g", topics=["T"])
     with pytest.raises(NotRunning):
         await consumer.receive()
     async with consumer:
@@ -263,7 +263,7 @@ async def test_the_blocking_simple_consumer(address: str) -> None:
 
     def run() -> list[bytes]:
         got = []
-        options: dict[str, Any] = {"group": "g", "subscriptions": ["T"], "consume_from": "first"}
+        options: dict[str, Any] = {"group": "g", "topics": ["T"], "consume_from": "first"}
         with blocking.SimpleConsumer(address, **options) as consumer:
             for message in consumer:
                 got.append(message.body)

@@ -66,9 +66,9 @@ async def test_sending_and_all_consumers_over_tls(address: str, certificate: Cer
                 pulled += [message.body for message in await puller.poll()]
     assert sorted(pulled) == bodies
     async with SimpleConsumer(
-        address, group="s", subscriptions=["T"], consume_from="first", settings=settings
+        address, group="s", topics=["T"], consume_from="first", settings=settings
     ) as consumer:
-        (message,) = await consumer.receive(1, await_seconds=10)
+        (message,) = await consumer.receive(1, timeout_seconds=10)
         await consumer.ack(message)
     async with RawPuller(address, group="r", settings=settings) as raw:
         assert (await raw.pull(results[0].queue, results[0].queue_offset)).body

@@ -82,8 +82,8 @@ async def _find_committed(address: str, settings: ClientSettings) -> object:
 
 
 async def _pop(address: str, settings: ClientSettings) -> object:
-    async with SimpleConsumer(address, group="g", subscriptions=["T"], settings=settings) as consumer:
-        return await consumer.receive(1, await_seconds=1)
+    async with SimpleConsumer(address, group="g", topics=["T"], settings=settings) as consumer:
+        return await consumer.receive(1, timeout_seconds=1)
 
 
 async def _create_topic(address: str, settings: ClientSettings) -> None:

@@ -605,7 +605,7 @@ async def test_a_graceful_shutdown_drains_requests(tmp_path: Path) -> None:
 
 async def test_a_port_in_use_is_reported_with_a_remedy(tmp_path: Path, namesrv: Namesrv) -> None:
     second = Namesrv(namesrv_configuration(tmp_path, listenPort=namesrv.port))
-    with pytest.raises(StartError, match="set listenPort"):
+    with pytest.raises(StartError, match="listenPort chooses the port"):
         await second.start()
     await second.stop()
 

@@ -91,7 +91,7 @@ async def test_a_broken_frame_ends_only_its_own_connection(
         assert (await good.ask(request())).code == 0
         await until(lambda: server.statistics.closed == 1)
     assert [(record.name, record.levelno) for record in caplog.records if record.name.startswith("rmq")] == [
-        ("rmq.remoting.connection", logging.WARNING)
+        ("rmq_remoting.connection", logging.WARNING)
     ]
     assert f"connection closed, protocol error of the peer peer={LOOPBACK}:" in caplog.text
 

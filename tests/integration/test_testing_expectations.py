@@ -180,9 +180,9 @@ async def test_popped_messages_are_consumed_with_their_acknowledgement(
 ) -> None:
     await rmq_broker.publish(rmq_topic, b"popped")
     async with SimpleConsumer(
-        rmq_broker.namesrv_address, group=rmq_group, subscriptions=[rmq_topic], consume_from="first"
+        rmq_broker.namesrv_address, group=rmq_group, topics=[rmq_topic], consume_from="first"
     ) as consumer:
-        (message,) = await consumer.receive(max_messages=1, await_seconds=5)
+        (message,) = await consumer.receive(max_messages=1, timeout_seconds=5)
         with pytest.raises(ExpectationFailed, match="popped, and not acknowledged: 1"):
             await rmq_broker.consumed(rmq_group, rmq_topic, timeout_seconds=0)
         await consumer.ack(message)

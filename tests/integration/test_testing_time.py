@@ -25,7 +25,7 @@ from tests.support.push_consumers import QUICK
     ("message", "seconds"),
     [
         (Message("T", b"level", delay_level=18), 7200),
-        (Message("T", b"timer", delay_ms=90_000), 91),
+        (Message("T", b"timer", delay_seconds=90), 91),
     ],
     ids=["delay level", "timer"],
 )
@@ -78,13 +78,13 @@ async def test_a_popped_message_becomes_visible_again(
     async with SimpleConsumer(
         rmq_broker.namesrv_address,
         group=rmq_group,
-        subscriptions=[rmq_topic],
+        topics=[rmq_topic],
         consume_from="first",
         invisible_seconds=600,
     ) as consumer:
-        (first,) = await consumer.receive(1, await_seconds=5)
+        (first,) = await consumer.receive(1, timeout_seconds=5)
         await rmq_broker.advance(601)
-        (again,) = await consumer.receive(1, await_seconds=10)
+        (again,) = await consumer.receive(1, timeout_seconds=10)
         assert (again.body, again.reconsume_times) == (first.body, 1)
         await consumer.ack(again)
         await rmq_broker.consumed(rmq_group, rmq_topic)
@@ -132,7 +132,10 @@ async def test_clients_stay_connected_when_days_pass(
 async def test_due_messages_are_in_their_topics_when_the_advance_ends(
     rmq_broker: BrokerForTests, rmq_topic: str
 ) -> None:
-    for message in (Message(rmq_topic, b"level", delay_level=3), Message(rmq_topic, b"timer", delay_ms=8000)):
+    for message in (
+        Message(rmq_topic, b"level", delay_level=3),
+        Message(rmq_topic, b"timer", delay_seconds=8),
+    ):
         await rmq_broker.publish(message)
     assert await rmq_broker.messages(rmq_topic) == []
     await rmq_broker.advance(12)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -269,9 +269,9 @@ async def test_seek_commit_and_continue(cluster: Cluster, topic: str) -> None:
         await consumer.seek_to_end(queue)
         assert await consumer.position(queue) == 20
         assert await consumer.poll(timeout_seconds=0.2) == []
-        await consumer.seek_to_time(queue, datetime.now() - timedelta(hours=1))
+        await consumer.seek_to_time(queue, datetime.now(UTC) - timedelta(hours=1))
         assert (await consumer.poll())[0].queue_offset == 0
-        await consumer.seek_to_time(queue, datetime.now() + timedelta(hours=1))
+        await consumer.seek_to_time(queue, datetime.now(UTC) + timedelta(hours=1))
         assert await consumer.position(queue) == 20
         await consumer.seek(queue, 1000)
         async with asyncio.timeout(60):
@@ -425,7 +425,7 @@ async def test_look_ups_of_messages(cluster: Cluster, topic: str) -> None:
         [message] = (await admin.query_messages(topic, sent[2].msg_id, unique=True)).messages
         assert message.body == b"2" and message.broker_name == "broker-a"
         hour = timedelta(hours=1)
-        assert (await admin.query_messages(topic, "all", end=datetime.now() - hour)).messages == []
+        assert (await admin.query_messages(topic, "all", end=datetime.now(UTC) - hour)).messages == []
         assert (await admin.query_messages(topic, "none")).messages == []
         for message_id in (large.msg_id, large.offset_msg_id):
             viewed = await admin.view_message(topic, message_id)

@@ -133,7 +133,7 @@ async def test_orderly_messages_become_dead_letters(cluster: Cluster, topic: str
     def listen(messages: list[MessageExt], context: OrderlyContext) -> ConsumeResult:
         (message,) = messages
         calls.append((message.body, message.reconsume_times))
-        context.suspend_current_queue_time_ms = 10
+        context.suspend_seconds = 0.01
         return ConsumeResult.LATER if message.body == b"bad" else ConsumeResult.SUCCESS
 
     queue = MessageQueue(topic, "broker-a", 0)

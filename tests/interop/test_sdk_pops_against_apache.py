@@ -43,7 +43,7 @@ async def _consumer(
 ) -> AsyncIterator[SimpleConsumer]:
     options = {
         "group": f"g-{topic}",
-        "subscriptions": {topic: expression},
+        "topics": {topic: expression},
         "consume_from": "first",
         "invisible_seconds": _LONG_SECONDS,
         **options,
@@ -62,7 +62,7 @@ async def _receive(consumer: SimpleConsumer, count: int, **options: Any) -> list
     messages: list[MessageExt] = []
     async with asyncio.timeout(_WAIT_SECONDS):
         while len(messages) < count:
-            messages += await consumer.receive(32, await_seconds=5, **options)
+            messages += await consumer.receive(32, timeout_seconds=5, **options)
     return messages
 
 
@@ -76,7 +76,7 @@ async def test_acknowledged_messages_are_not_redelivered(cluster: Cluster, topic
         assert {message.delivery_attempt for message in messages} == {1}
         assert {message.topic for message in messages} == {topic}
         await asyncio.gather(*(consumer.ack(message) for message in messages))
-        assert await consumer.receive(32, await_seconds=0.5) == []
+        assert await consumer.receive(32, timeout_seconds=0.5) == []
 
 
 async def test_unacknowledged_messages_are_redelivered(cluster: Cluster, topic: str) -> None:
@@ -98,9 +98,9 @@ async def test_a_longer_or_a_zero_invisible_time(cluster: Cluster, topic: str) -
     async with _consumer(address, topic) as consumer:
         (message,) = await _receive(consumer, 1, invisible_seconds=5)
         old = message.receipt_handle
-        await consumer.change_invisible_duration(message, _LONG_SECONDS)
+        await consumer.change_invisible_time(message, _LONG_SECONDS)
         assert message.receipt_handle != old
-        await consumer.change_invisible_duration(message, 0)
+        await consumer.change_invisible_time(message, 0)
         (again,) = await _receive(consumer, 1)
         assert again.delivery_attempt == 2
         await consumer.ack(again)
@@ -109,7 +109,7 @@ async def test_a_longer_or_a_zero_invisible_time(cluster: Cluster, topic: str) -
 async def test_a_held_receive_gets_the_next_message(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
     async with _consumer(address, topic, "paid") as consumer:
-        waiting = asyncio.ensure_future(consumer.receive(8, await_seconds=_WAIT_SECONDS))
+        waiting = asyncio.ensure_future(consumer.receive(8, timeout_seconds=_WAIT_SECONDS))
         await asyncio.sleep(0.5)  # brokers do not report held notifications
         await _send(address, topic, b"other", tags="sent")
         await _send(address, topic, b"mine", tags="paid")
@@ -180,7 +180,7 @@ async def test_a_push_consumer_pops(cluster: Cluster, topic: str) -> None:
         await until(lambda: len(got) == 41, timeout_seconds=_WAIT_SECONDS)
     assert sorted(got) == sorted([*((b"%d" % number, 1) for number in range(40)), (b"7", 2)])
     async with _consumer(namesrv.address, topic) as left:
-        assert await left.receive(32, await_seconds=0.5) == []
+        assert await left.receive(32, timeout_seconds=0.5) == []
 
 
 async def test_members_pop_in_order(cluster: Cluster, topic: str) -> None:
@@ -218,8 +218,8 @@ async def test_members_pop_in_order(cluster: Cluster, topic: str) -> None:
 
     options: dict[str, Any] = {
         "orderly": True,
-        "suspend_current_queue_time_ms": 50,
-        "pop": PopSettings(batch_size=2, max_unsettled=0),
+        "suspend_seconds": 0.05,
+        "pop": PopSettings(max_messages=2, max_unacknowledged=0),
     }
     second = ClientSettings(instance_name="second")
     bodies = [b"%d" % number for number in range(120)]

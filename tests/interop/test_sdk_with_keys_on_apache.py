@@ -141,12 +141,12 @@ async def test_pops_with_keys(address: str, name: str) -> None:
     async with Producer(address, group="p", settings=_SUPER) as producer:
         await producer.send(Message(name, b"x"))
     async with SimpleConsumer(
-        address, group=f"g-{name}", subscriptions=[name], consume_from="first", settings=_SUPER
+        address, group=f"g-{name}", topics=[name], consume_from="first", settings=_SUPER
     ) as consumer:
         async with asyncio.timeout(60):
-            while not (received := await consumer.receive(1, invisible_seconds=30, await_seconds=5)):
+            while not (received := await consumer.receive(1, invisible_seconds=30, timeout_seconds=5)):
                 pass
-        await consumer.change_invisible_duration(received[0], 20)
+        await consumer.change_invisible_time(received[0], 20)
         await consumer.ack(received[0])
 
 

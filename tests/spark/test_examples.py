@@ -72,7 +72,7 @@ def test_stream_to_console(cluster: SmallCluster, tmp_path: Path) -> None:
     try:
         for number in range(3):
             until_in_thread(lambda: shown(f"hello Spark {number}"), _TIMEOUT_SECONDS)  # noqa: B023
-        cluster.send("Quickstart", 0, [b"one more"], tags="late")
+        cluster.send("quickstart", 0, [b"one more"], tags="late")
         until_in_thread(lambda: shown("late|one more"), _TIMEOUT_SECONDS)
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the JVM gets it, too
         assert asyncio.run(running.wait(_TIMEOUT_SECONDS)) == 0, running.log_tail()

@@ -119,7 +119,7 @@ def _position(puller: RawPuller, queue: MessageQueue, offset: int) -> int | None
 
 def gone(topic: str, begin: int, end: int) -> str:
     """Return the error text for offsets that no longer exist, as a regular expression."""
-    queue = rf"topic={topic}, brokerName=broker-a, queueId=0\]"
+    queue = rf"{topic}/broker-a/0"
     return rf"{queue}: the messages from offset {begin} to {end - 1} no longer exist"
 
 

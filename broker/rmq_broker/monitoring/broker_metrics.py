@@ -82,7 +82,9 @@ class BrokerMetrics:
             probe.start()
         if self._settings.metrics_enabled:
             host = self._settings.metrics_host or self._settings.bind_address
-            self.port = await self._server.start(host, self._settings.metrics_port)
+            self.port = await self._server.start(
+                host, self._settings.metrics_port, is_default=self._settings.metrics_port_is_default
+            )
 
     async def stop(self) -> None:
         """Stop them."""

@@ -115,7 +115,9 @@ class ShardSupervisor:
             probe.start()
         if settings.metrics_enabled:
             host = settings.metrics_host or settings.bind_address
-            await self._metrics.start(host, settings.metrics_port)
+            await self._metrics.start(
+                host, settings.metrics_port, is_default=settings.metrics_port_is_default
+            )
 
     def _metrics_server(self) -> MetricsServer:
         settings = self._settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any, Final
 from rmq_remoting.compression import CompressionType, decompress
 from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
 
-from .directory import Directory, open_directory
+from .directory import Directory, open_directory, queue_folders
 from .layout import (
     BATCH_UNIT,
     COMPRESSED,
@@ -28,6 +29,7 @@ from .layout import (
 )
 from .log_files import FileReader, NumberedFile, NumberedFiles, Problem, numbered_files, record_at
 from .mapped_file import mapped
+from .progress import Progress
 from .properties import (
     DEFAULT_DELAY_LEVELS,
     all_properties,
@@ -37,11 +39,13 @@ from .properties import (
     tags_code,
 )
 from .queue_files import QueueFiles
+from .times import utc_text
 
 _MESSAGE_ID_DIGITS: Final = (32, 56)
 _MAX_BODY_BYTES: Final = 128 * 1024 * 1024
+_SHOWN_TOPICS: Final = 20
 TABLE_HEAD: Final = (
-    f"{'offset':>14} {'size':>8}  {'stored (ms)':>13}  {'topic/queue':<30} {'number':>9}  {'tags':<10} keys"
+    f"{'offset':>14} {'size':>8}  {'stored (UTC)':<23}  {'topic/queue':<30} {'number':>9}  {'tags':<10} keys"
 )
 
 
@@ -71,7 +75,10 @@ class Stored:
 
 
 def dump(
-    root: Path, options: DumpOptions, on_damage: Callable[[str], None] = lambda text: None
+    root: Path,
+    options: DumpOptions,
+    on_damage: Callable[[str], None] = lambda text: None,
+    show_progress: bool = False,
 ) -> Iterator[Stored]:
     """Yield the requested messages in the order of the log; `on_damage` receives damaged ranges on the way.
 
@@ -81,15 +88,20 @@ def dump(
     log = numbered_files(directory.commit_log)
     single = _single_offset(options, log)
     left = options.count
+    progress = Progress("dump", sum(file.size for file in log.files)) if show_progress else None
     found = _one(log, single) if single is not None else _all(directory, log, options, on_damage)
     for record, data in found:
+        if progress is not None:
+            progress.advance(record.size)
         if not _is_wanted(data, record, options):
             continue
         yield Stored(record, body_of(data, record) if options.body else None)
         if left is not None:
             left -= 1
             if left <= 0:
-                return
+                break
+    if progress is not None:
+        progress.close()
 
 
 def as_json(stored: Stored, delays_ms: tuple[int, ...]) -> dict[str, Any]:
@@ -139,7 +151,7 @@ def as_table_row(stored: Stored) -> str:
     tags = _text(property_of(record.properties, b"TAGS") or b"")
     keys = _text(property_of(record.properties, b"KEYS") or b"")
     line = (
-        f"{record.physical_offset:>14} {record.size:>8}  {record.store_time_ms:>13}  {place:<30} "
+        f"{record.physical_offset:>14} {record.size:>8}  {utc_text(record.store_time_ms):<23}  {place:<30} "
         f"{_numbers(record):>9}  {tags:<10} {keys}"
     )
     if stored.body is not None:
@@ -156,6 +168,22 @@ def as_table_row(stored: Stored) -> str:
 def as_line(stored: Stored, delays_ms: tuple[int, ...]) -> str:
     """Return the JSON of a message on one line."""
     return json.dumps(as_json(stored, delays_ms), ensure_ascii=False)
+
+
+def check_topic(root: Path, options: DumpOptions) -> None:
+    """Raise ValueError for a topic that the store does not know, as a name with a spelling mistake."""
+    if options.topic is None:
+        return
+    directory = open_directory(root)
+    known = set(directory.configured_topics or ()) | {
+        topic for place in (directory.queues, directory.batch_queues) for topic, _ in queue_folders(place)
+    }
+    if options.topic.encode() in known or not known:
+        return
+    names = sorted(_text(topic) for topic in known)
+    near = difflib.get_close_matches(options.topic, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:_SHOWN_TOPICS])}"
+    raise ValueError(f"topic {options.topic} is not in this store; {hint}")
 
 
 def delays_of(options: DumpOptions) -> tuple[int, ...]:

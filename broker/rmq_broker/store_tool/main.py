@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from rmq_remoting.daemon.version_option import PrintVersion
+
 from .directory import DirectoryUnusable
 from .findings import DEFAULT_LIMIT
 from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
@@ -47,6 +49,7 @@ def argument_parser() -> argparse.ArgumentParser:
         description="Inspect the store directory of a broker, stopped or running; repair a stopped one.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_verify(commands)
     _add_dump(commands)
@@ -133,7 +136,7 @@ def _add_dump(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _dump(options: argparse.Namespace) -> int:
-    from .dump import TABLE_HEAD, DumpOptions, as_line, as_table_row, delays_of, dump  # noqa: PLC0415
+    from .dump import TABLE_HEAD, DumpOptions, as_line, as_table_row, check_topic, delays_of, dump  # noqa: PLC0415
 
     wanted = DumpOptions(
         topic=options.topic,
@@ -155,9 +158,12 @@ def _dump(options: argparse.Namespace) -> int:
         print(f"rmq-store: {text}", file=sys.stderr)
 
     delays_ms = delays_of(wanted)
+    check_topic(options.directory, wanted)
     if options.output == "table":
         print(TABLE_HEAD)
-    for stored in dump(options.directory, wanted, on_damage):
+    # The bar on the terminal would be torn by messages there.
+    is_filed = not sys.stdout.isatty()
+    for stored in dump(options.directory, wanted, on_damage, show_progress=is_filed):
         print(as_table_row(stored) if options.output == "table" else as_line(stored, delays_ms))
     return EXIT_DAMAGED if problems else EXIT_CLEAN
 

@@ -17,6 +17,7 @@ from .layout import TIMER_CHECKPOINT, TIMER_SLOT, TIMER_UNIT, BadRecord
 from .log_files import NumberedFiles, numbered_files, record_at
 from .mapped_file import mapped
 from .properties import java_hash, property_of
+from .times import utc_text
 
 _TIMER_QUEUE: Final = (b"rmq_sys_wheel_timer", 0)
 _BLANK_MAGIC: Final = (0xBBCCDDEE ^ (1880681586 + 8)) & 0xFFFFFFFF
@@ -124,7 +125,7 @@ def _check_progress(
         report.error(
             "timer.checkpoint", str(path), f"the queue offset is {queue_offset}, the queue ends at {end}"
         )
-    report.facts["timer read up to (ms)"] = read_ms
+    report.facts["timer read up to"] = utc_text(read_ms)
     return int(flushed)
 
 

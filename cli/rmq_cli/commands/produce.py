@@ -67,7 +67,7 @@ def produce(
         raise CommandFailed("give bodies or --file, not both", Exit.USAGE)
     target = None if queue is None else queue_of(topic, queue)
     properties = pairs_of(prop or (), "property")
-    delay_ms = 0 if delay is None else int(parse_duration(delay) * 1000)
+    delay_seconds = 0.0 if delay is None else parse_duration(delay)
 
     def message(text: str) -> tuple[Message, str | None]:
         fields: dict[str, Any] = _fields(text) if as_json else {"body": text}
@@ -77,7 +77,7 @@ def produce(
             tags=fields.get("tags") or tag,
             keys=fields.get("keys") or key or (),
             properties={**properties, **fields.get("properties", {})},
-            delay_ms=delay_ms,
+            delay_seconds=delay_seconds,
         )
         shard = fields.get("sharding_key") or sharding_key
         made.sharding_key = shard

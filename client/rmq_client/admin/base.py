@@ -18,7 +18,7 @@ from ..namespaces import Namespace
 from ..network.broker_api import BrokerApi
 from ..network.instance import ClientInstance
 from ..network.routing import TopicRoute
-from ..settings import ClientSettings
+from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
 
 T = TypeVar("T")
@@ -38,8 +38,8 @@ class AdminBase(Lifetime):
 
         With `settings.namespace`, topics and groups are named without the namespace.
         """
-        self._namesrv = namesrv
-        self._settings = settings
+        self._namesrv = check_namesrv(namesrv)
+        self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
         self._instance: ClientInstance | None = None
         self._api: BrokerApi
@@ -59,7 +59,7 @@ class AdminBase(Lifetime):
     async def stop(self) -> None:
         """Release the connections."""
         instance, self._instance = self._instance, None
-        if instance is not None:
+        if instance is not None and not instance.is_forked:
             await uninterrupted(instance.release())
 
     async def cluster_info(self) -> ClusterInfo:
@@ -142,4 +142,5 @@ class AdminBase(Lifetime):
     def _running(self) -> ClientInstance:
         if self._instance is None:
             raise NotRunning("this Admin is not running: use `async with Admin(...)`")
+        self._check_process()
         return self._instance

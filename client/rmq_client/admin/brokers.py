@@ -12,8 +12,8 @@ from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.admin import ViewBrokerStatsDataRequestHeader
 
+from ..checks import check_choice
 from ..errors import UsageError
-from .arguments import check_choice
 from .base import AdminBase
 from .property_lines import parse_lines, to_lines
 from .results import Figure, Figures, ReplicaState, ReplicationStatus, time_of

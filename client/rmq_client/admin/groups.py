@@ -23,9 +23,9 @@ from rmq_remoting.headers.consumer import (
     UpdateGroupForbiddenRequestHeader,
 )
 
+from ..checks import check_int
 from ..errors import AlreadyExists, GroupNotFound, PermissionDenied
 from ..names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from .arguments import check_int
 from .results import GroupSettings
 from .topics import TopicAdmin
 

@@ -14,11 +14,11 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_queue import MessageQueue
 
+from ..checks import check_int, check_time_ms
 from ..errors import BrokerError, UsageError
 from ..pull_status import PullStatus
 from ..raw_pulls import PullWish, RawPuller
 from ..response_decoding import decode_all
-from .arguments import check_int, check_time_ms
 from .offsets import OffsetAdmin
 from .results import QueueSlice
 
@@ -66,7 +66,7 @@ class MessageAdmin(OffsetAdmin):
             max_bytes=_PULL_BYTES,
             expression=expression,
             expression_type=expression_type,
-            suspend_seconds=wait_seconds,
+            hold_seconds=wait_seconds,
         )
         full = self._namespace.wrap_queue(queue)
         puller = await self._started_puller()

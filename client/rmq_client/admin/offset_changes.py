@@ -11,8 +11,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.headers.offsets import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
+from ..checks import check_time_ms
 from ..errors import NoQueue, NotFound, UsageError
-from .arguments import check_time_ms
 from .groups import GroupAdmin
 from .results import OffsetChange
 

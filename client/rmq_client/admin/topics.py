@@ -13,9 +13,9 @@ from rmq_remoting.headers.namesrv import GetTopicsByClusterRequestHeader
 from rmq_remoting.headers.topic import GetTopicConfigRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
+from ..checks import check_choice, check_int
 from ..errors import AlreadyExists, ClientError, NotFound, TopicNotFound
 from ..names import check_topic
-from .arguments import check_choice, check_int
 from .base import AdminBase
 from .results import TopicSettings
 

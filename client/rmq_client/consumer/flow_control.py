@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..errors import UsageError
+from ..checks import check_int, check_optional_int, short_repr
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FlowControl:
     """Bounds of one queue's messages that wait for the listener. Above any of them, the queue is not pulled.
 
@@ -23,17 +23,14 @@ class FlowControl:
     max_topic_messages: int | None = None
     max_topic_bytes: int | None = None
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         """Refuse bounds that admit nothing."""
-        bounds = (
-            self.max_messages,
-            self.max_bytes,
-            self.max_span,
-            self.max_topic_messages,
-            self.max_topic_bytes,
-        )
-        if min(bound for bound in bounds if bound is not None) < 1:
-            raise UsageError(f"{self}: all bounds must be at least 1")
+        for name in ("max_messages", "max_bytes", "max_span"):
+            check_int(name, getattr(self, name), least=1)
+        for name in ("max_topic_messages", "max_topic_bytes"):
+            check_optional_int(name, getattr(self, name), least=1)
 
     @property
     def is_per_topic(self) -> bool:

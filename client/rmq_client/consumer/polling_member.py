@@ -20,7 +20,7 @@ from ..network.instance import ClientInstance
 from .offsets.start_position import ConsumeFrom, to_wire
 from .subscription import Subscription
 
-log = logging.getLogger("rmq.client.pull_consumer")
+log = logging.getLogger(__name__)
 
 
 class PollingMember:
@@ -78,7 +78,8 @@ class PollingMember:
         restart.
         """
         log.warning(
-            "offsets reset by an administrator group=%s topic=%s; they count after a restart of the consumer",
+            "offsets reset by an administrator group=%s topic=%s; this consumer continues there when the "
+            "broker refuses its next pull, or after its restart",
             self._group,
             topic,
         )

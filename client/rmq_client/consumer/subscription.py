@@ -14,7 +14,8 @@ from rmq_remoting.bodies.heartbeat import (
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message import MessageExt
 
-from ..errors import UsageError
+from ..checks import check_text, refuse
+from ..errors import InvalidArgumentError
 from ..names import RETRY_TOPIC_PREFIX, check_topic
 from ..namespaces import Namespace
 
@@ -44,8 +45,12 @@ class Subscription:
 
     def __init__(self, topic: str, expression: str | None, version_ms: int) -> None:
         """`version_ms`: time of the subscription; brokers use the newest one. Raises UsageError."""
-        if not topic.startswith(RETRY_TOPIC_PREFIX):  # a group's name may be longer than a topic's
+        # A group's name, and so that of its retry topic, may be longer than other topics'.
+        if not isinstance(topic, str) or not topic.startswith(RETRY_TOPIC_PREFIX):
             check_topic(topic)
+        if expression is not None and not isinstance(expression, str):
+            text = "must be tags such as 'paid || sent', '*' for all messages, or Sql(...)"
+            raise refuse("expression", expression, text)
         self.topic = topic
         self.tags: frozenset[str] = frozenset()
         self.data = SubscriptionData(
@@ -56,7 +61,7 @@ class Subscription:
         )
         if isinstance(expression, Sql):
             if not expression.strip():
-                raise UsageError(
+                raise InvalidArgumentError(
                     f"subscription to {topic}: the SQL92 expression is empty; use '*' for all messages"
                 )
         elif self.data.sub_string != SUBSCRIBE_ALL:
@@ -65,9 +70,15 @@ class Subscription:
                 dict.fromkeys(tag for part in self.data.sub_string.split(_OR) if (tag := part.strip()))
             )
             if not tags:
-                raise UsageError(
+                raise InvalidArgumentError(
                     f"subscription to {topic}: there is no tag in {expression!r}; use '*' for all messages"
                 )
+            for tag in tags:
+                if "|" in tag:
+                    raise InvalidArgumentError(
+                        f"subscription to {topic}: tag {tag!r} of {expression!r} contains a single |; tags "
+                        "are separated by || (for a tag with a | in it: Sql(\"TAGS = 'a|b'\"))"
+                    )
             self.tags = frozenset(tags)
             self.data.tags_set = tags
             self.data.code_set = list(dict.fromkeys(tags_code(tag) for tag in tags))
@@ -97,9 +108,15 @@ def subscriptions_to(topics: Topics, namespace: Namespace, version_ms: int) -> d
     """
     if isinstance(topics, str):
         topics = (topics,)
-    expressions = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, SUBSCRIBE_ALL)
+    elif not isinstance(topics, Iterable) or isinstance(topics, bytes):
+        text = "must be the name of a topic, several names, or a mapping of names to expressions"
+        raise refuse("topics", topics, text)
+    if isinstance(topics, Mapping):
+        expressions = topics
+    else:
+        expressions = {check_text("topics", topic): SUBSCRIBE_ALL for topic in topics}
     subscriptions = [
-        Subscription(namespace.wrap(topic), expression, version_ms)
+        Subscription(namespace.checked_topic(topic), expression, version_ms)
         for topic, expression in expressions.items()
     ]
     return {subscription.topic: subscription for subscription in subscriptions}

@@ -10,7 +10,7 @@ from enum import Enum
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
-log = logging.getLogger("rmq.client.hooks")
+log = logging.getLogger(__name__)
 
 
 class CallStatus(Enum):
@@ -59,7 +59,7 @@ def run_before(hooks: Sequence[ConsumeHook], context: HookContext) -> None:
         try:
             hook.before(context)
         except Exception:
-            log.exception("consume hook failed before the listener hook=%s", hook)
+            log.exception("consume hook failed before the listener hook=%s", type(hook).__name__)
 
 
 def run_after(hooks: Sequence[ConsumeHook], context: HookContext) -> None:
@@ -68,4 +68,4 @@ def run_after(hooks: Sequence[ConsumeHook], context: HookContext) -> None:
         try:
             hook.after(context)
         except Exception:
-            log.exception("consume hook failed after the listener hook=%s", hook)
+            log.exception("consume hook failed after the listener hook=%s", type(hook).__name__)

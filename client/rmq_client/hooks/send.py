@@ -11,7 +11,7 @@ from rmq_remoting.message import Message
 from ..results import SendResult
 from ..transactions import TransactionState
 
-log = logging.getLogger("rmq.client.hooks")
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class SendHooks:
             try:
                 tell(hook)
             except Exception:
-                log.exception("send hook failed hook=%s after=%s", hook, about)
+                log.exception("send hook failed hook=%s after=%s", type(hook).__name__, about)
 
 
 def with_hook_properties(context: SendContext) -> Message:

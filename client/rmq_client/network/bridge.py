@@ -19,7 +19,7 @@ from ..errors import NotRunning
 from .connections import BrokerConnections
 from .mailbox import Mailbox
 
-log = logging.getLogger("rmq.client.bridge")
+log = logging.getLogger(__name__)
 
 
 def stopped_error() -> NotRunning:

@@ -20,7 +20,7 @@ from rmq_remoting.errors import ConnectError, RequestError, TooManyRequests
 from rmq_remoting.pending_requests import Reply
 from rmq_remoting.tasks import cancel_all
 
-log = logging.getLogger("rmq.client.connections")
+log = logging.getLogger(__name__)
 
 _FIRST_HEARTBEAT: Final = "rmq_client.first_heartbeat"
 # Requests that wait for one connection attempt.
@@ -143,8 +143,10 @@ class BrokerConnections:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            level = logging.INFO if isinstance(error, RequestError) else logging.ERROR
-            log.log(level, "%s failed", task.get_name(), exc_info=error)
+            if isinstance(error, RequestError):  # raised to those whose requests wait for the connection
+                log.debug("task failed name=%s cause=%s", task.get_name(), error)
+            else:
+                log.error("task failed name=%s", task.get_name(), exc_info=error)
 
 
 def _expire(address: str, request: _PendingRequest) -> None:

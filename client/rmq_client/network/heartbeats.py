@@ -14,7 +14,7 @@ from .connections import BrokerConnections
 from .members import Members
 from .routing import RouteTable
 
-log = logging.getLogger("rmq.client.heartbeats")
+log = logging.getLogger(__name__)
 
 
 class Heartbeats:

@@ -15,11 +15,13 @@ send that waits alone.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
@@ -33,6 +35,7 @@ from rmq_remoting.tasks import is_being_cancelled
 
 from ..clock import now_ms
 from ..errors import ClientError
+from ..forks import after_fork_in_child
 from ..loop_thread import LoopThread
 from ..settings import ClientSettings, is_address_server, name_server_list
 from ..tls import client_tls
@@ -47,7 +50,7 @@ from .routing import RouteTable, TopicRoute
 from .server_requests import ServerRequests
 from .transaction_checks import TransactionChecks
 
-log = logging.getLogger("rmq.client.instance")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -70,6 +73,8 @@ class ClientInstance:
         self.thread = LoopThread(f"rmq-client-{addresses[0]}")
         self.replies = PendingReplies(settings.max_unpacked_body_bytes, now_ms)
         self.transaction_checks = TransactionChecks(settings.serialization, settings.max_unpacked_body_bytes)
+        # Set in a process that is forked from this one: it has no network thread.
+        self.is_forked = False
         self._users = 0
         self._has_ended = False
         self._bridges: dict[int, tuple[asyncio.AbstractEventLoop, NetworkBridge]] = {}
@@ -105,6 +110,11 @@ class ClientInstance:
             await instance.release()
             raise
         return instance
+
+    @property
+    def users(self) -> int:
+        """The number of producers and others that have acquired and not released it."""
+        return self._users
 
     async def release(self) -> None:
         """Give the instance back. The last user's release stops it."""
@@ -301,7 +311,21 @@ _registry = _Registry()
 def _forget_instances() -> None:
     """Forget the instances in a forked process, which does not have their threads."""
     global _registry  # noqa: PLW0603
+    for instance in _registry.instances.values():
+        instance.is_forked = True
     _registry = _Registry()
 
 
-os.register_at_fork(after_in_child=_forget_instances)
+def _warn_at_exit() -> None:
+    """Report producers and consumers that are alive at the end of the process and were not stopped."""
+    for instance in list(_registry.instances.values()):
+        warnings.warn(
+            f"producers, consumers and Admins of {instance.name_servers} that were not stopped at the end of "
+            f"the process: {instance.users}",
+            ResourceWarning,
+            stacklevel=1,
+        )
+
+
+after_fork_in_child(_forget_instances)
+atexit.register(_warn_at_exit)

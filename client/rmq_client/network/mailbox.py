@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-log = logging.getLogger("rmq.client.mailbox")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from rmq_remoting.bodies.route import ClusterInfo, TopicList, TopicRouteData
 from rmq_remoting.client import RemotingClient
@@ -29,7 +29,10 @@ from .address_server import REFRESH_SECONDS, AddressServer
 
 T = TypeVar("T")
 
-log = logging.getLogger("rmq.client.name_servers")
+log = logging.getLogger(__name__)
+
+# Requests that no name server refuses as unknown, of any version.
+_OF_EVERY_NAME_SERVER: Final = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
 class NameServers:
@@ -138,6 +141,11 @@ class NameServers:
                 continue
             if addresses is self.addresses:
                 self._preferred = index
+            if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _OF_EVERY_NAME_SERVER:
+                raise NameServerUnreachable(
+                    f"{address} is no name server ({about}: request not supported): it may be the port of a "
+                    "broker; pass the address of a name server, which listens on port 9876 by default"
+                )
             if response.code != ResponseCode.SUCCESS:
                 raise broker_error(response.code, response.remark, address, about)
             with readable(address, about):

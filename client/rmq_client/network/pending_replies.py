@@ -27,7 +27,7 @@ from rmq_remoting.tiers import InlineTier
 
 from ..response_decoding import decompress_body
 
-log = logging.getLogger("rmq.client.replies")
+log = logging.getLogger(__name__)
 
 _CAPACITY: Final = 10_000
 _MAX_WAIT_MS: Final = 60_000

@@ -21,7 +21,7 @@ from ..names import AUTO_CREATE_TOPIC
 from .bridge import stopped_error
 from .name_servers import NameServers
 
-log = logging.getLogger("rmq.client.routing")
+log = logging.getLogger(__name__)
 
 _PERM_READ: Final = 4
 _PERM_WRITE: Final = 2
@@ -138,6 +138,8 @@ class RouteTable:
         self._name_servers = name_servers
         self._refresh_seconds = refresh_seconds
         self._in_flight: dict[str, asyncio.Task[TopicRoute]] = {}
+        # Requests whose errors are raised to a caller, and therefore not logged.
+        self._awaited: set[asyncio.Task[TopicRoute]] = set()
         self._wanted: set[str] = set()
 
     def brokers(self) -> dict[str, dict[int, str]]:
@@ -180,6 +182,7 @@ class RouteTable:
         Raises as `route`, and NotRunning if `stop` interrupts it.
         """
         fetch = self._start_fetch(topic)
+        self._awaited.add(fetch)
         try:
             return await shielded(fetch)
         except asyncio.CancelledError:
@@ -243,6 +246,8 @@ class RouteTable:
 
     def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         self._in_flight.pop(topic, None)
+        is_raised = task in self._awaited
+        self._awaited.discard(task)
         if task.cancelled():
             return
         error = task.exception()
@@ -252,5 +257,5 @@ class RouteTable:
             log.warning("topic gone from the name servers topic=%s; its last known route stays in use", topic)
         elif not isinstance(error, ClientError):
             log.error("route not refreshed topic=%s", topic, exc_info=error)
-        elif not isinstance(error, TopicNotFound):
+        elif not is_raised and not isinstance(error, TopicNotFound):
             log.warning("route not refreshed topic=%s cause=%s; the known route stays in use", topic, error)

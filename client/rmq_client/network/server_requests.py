@@ -28,7 +28,7 @@ from rmq_remoting.tiers import InlineTier
 from ..response_decoding import decode_all
 from .members import ConsumerMember, Members
 
-log = logging.getLogger("rmq.client.server_requests")
+log = logging.getLogger(__name__)
 
 _CAPACITY: Final = 1_000
 _MAX_WAIT_MS: Final = 60_000

@@ -26,7 +26,7 @@ from rmq_remoting.tiers import InlineTier
 from ..response_decoding import decompress_body
 from ..transactions import HalfMessagePosition, TransactionState, end_request
 
-log = logging.getLogger("rmq.client.transactions")
+log = logging.getLogger(__name__)
 
 _CAPACITY: Final = 10_000
 _MAX_WAIT_MS: Final = 60_000

@@ -6,21 +6,24 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from ..errors import TimedOut, UsageError
+from ..checks import check_int, short_repr
+from ..errors import TimedOut
 from .in_flight import InFlightCount
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class InFlightLimits:
     """Bounds of one producer's messages in flight. Further sends wait."""
 
     max_messages: int = 10_000
     max_bytes: int = 64 * 1024 * 1024
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         """Refuse bounds that admit nothing."""
-        if self.max_messages < 1 or self.max_bytes < 1:
-            raise UsageError(f"{self}: both bounds must be at least 1")
+        check_int("max_messages", self.max_messages, least=1)
+        check_int("max_bytes", self.max_bytes, least=1)
 
 
 class BackPressure(InFlightCount):

@@ -25,7 +25,7 @@ from rmq_remoting.message_properties import (
 )
 from rmq_remoting.message_queue import MessageQueue
 
-from ..errors import UsageError
+from ..checks import Seconds, check_flag, check_int, check_seconds, set_fields, short_repr
 from ..names import RETRY_TOPIC_PREFIX
 from ..results import SendResult
 
@@ -46,22 +46,35 @@ _NOT_IN_BATCHES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class BatchPolicy:
-    """When a batch is sent: at `max_bytes` or `max_messages`, and after at most `linger_ms`.
+    """When a batch is sent: at `max_bytes` or `max_messages`, and after at most `linger_seconds`.
 
     `eager`: also at once, if no other batch to the same topic is in flight.
     """
 
-    linger_ms: float = 5.0
-    max_bytes: int = 64 * 1024
-    max_messages: int = 500
-    eager: bool = True
+    linger_seconds: float
+    max_bytes: int
+    max_messages: int
+    eager: bool
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if self.linger_ms < 0 or self.max_bytes < 1 or self.max_messages < 1:
-            raise UsageError(f"{self}: linger_ms must not be negative, the bounds must be at least 1")
+    __repr__ = short_repr
+
+    def __init__(
+        self,
+        linger_seconds: Seconds = 0.005,
+        max_bytes: int = 64 * 1024,
+        max_messages: int = 500,
+        eager: bool = True,
+    ) -> None:
+        """Raises InvalidArgumentError."""
+        set_fields(
+            self,
+            linger_seconds=check_seconds("linger_seconds", linger_seconds),
+            max_bytes=check_int("max_bytes", max_bytes, least=1),
+            max_messages=check_int("max_messages", max_messages, least=1),
+            eager=check_flag("eager", eager),
+        )
 
 
 def can_batch(message: Message) -> bool:
@@ -172,7 +185,7 @@ class Batcher:
             # Tasks that run in this turn of the loop can still add messages.
             self._loop.call_soon(self._send_if_open, key, self._open[key])
         else:
-            self._timers[key] = self._loop.call_later(self._policy.linger_ms / 1000, self._send, key)
+            self._timers[key] = self._loop.call_later(self._policy.linger_seconds, self._send, key)
 
     def _send_if_open(self, key: _Key, batch: Batch) -> None:
         """Send this batch, unless it filled up and was sent in the meantime."""

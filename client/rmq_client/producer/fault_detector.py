@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from .fault_tolerance import BrokerHealth
 
-log = logging.getLogger("rmq.client.detector")
+log = logging.getLogger(__name__)
 
 Probe = Callable[[str], Awaitable[bool | None]]
 """Whether a broker answers; None for a broker that is in no route any more. Must not raise."""
@@ -20,10 +20,10 @@ Probe = Callable[[str], Awaitable[bool | None]]
 class FaultDetector:
     """Probes unreachable brokers in intervals. Belongs to the producer's loop."""
 
-    def __init__(self, health: BrokerHealth, probe: Probe, interval_ms: int) -> None:
+    def __init__(self, health: BrokerHealth, probe: Probe, interval_seconds: float) -> None:
         self._health = health
         self._probe = probe
-        self._interval_seconds = interval_ms / 1000
+        self._interval_seconds = interval_seconds
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

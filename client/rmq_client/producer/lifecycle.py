@@ -11,13 +11,23 @@ from typing import Final
 from rmq_remoting.message import Message
 from rmq_remoting.message_queue import MessageQueue
 
+from ..checks import (
+    Seconds,
+    check_each,
+    check_instance,
+    check_int,
+    check_message,
+    check_optional,
+    check_optional_callable,
+    check_seconds,
+)
 from ..errors import NotRunning, UsageError
 from ..hooks.send import SendHook, SendHooks
 from ..lifetime import Lifetime
 from ..namespaces import Namespace
 from ..network.instance import ClientInstance
 from ..results import SendResult
-from ..settings import ClientSettings
+from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
 from ..trace.dispatcher import Tracing
 from ..trace.tracer import SpanSender, Tracer
@@ -49,7 +59,7 @@ class ProducerLifecycle(Lifetime):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        timeout_seconds: float = 3.0,
+        timeout_seconds: Seconds = 3.0,
         retry: RetryPolicy = _DEFAULT_RETRY,
         fault_tolerance: FaultTolerance | None = None,
         batching: BatchPolicy | None = None,
@@ -62,7 +72,7 @@ class ProducerLifecycle(Lifetime):
         new_topic_queues: int = 4,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """Prepare a producer. Raises UsageError for an invalid group name.
+        """Prepare a producer. Raises InvalidArgumentError.
 
         `namesrv`: `host:port;host:port` (without it: the variable NAMESRV_ADDR). `timeout_seconds` bounds a
         whole send, all attempts together. `fault_tolerance` avoids slow and unreachable brokers for a while.
@@ -71,21 +81,28 @@ class ProducerLifecycle(Lifetime):
         message traces. `new_topic_queues`: queues that a broker gives a topic which it creates for the first
         message.
         """
-        self.group = group
+        self._settings = checked_settings(settings)
         self._group = Namespace(settings.namespace).checked_group(group)
-        self._namesrv = namesrv
-        self._settings = settings
-        self._timeout_seconds = timeout_seconds
-        self._retry = retry
-        self._fault_tolerance = fault_tolerance
-        self._batch_policy = batching
+        self.group = group
+        self._namesrv = check_namesrv(namesrv)
+        self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds, above=0)
+        self._retry = check_instance("retry", retry, RetryPolicy, "pass RetryPolicy(...)")
+        self._fault_tolerance = check_optional(
+            "fault_tolerance", fault_tolerance, FaultTolerance, "pass FaultTolerance.v5() or None"
+        )
+        self._batch_policy = check_optional(
+            "batching", batching, BatchPolicy, "pass BatchPolicy(...) or None"
+        )
+        check_optional_callable("check_transaction", check_transaction, 1, "a message")
         self._check_transaction = check_transaction
-        self._compression = compression
-        self._max_message_bytes = max_message_bytes
-        self._new_topic_queues = new_topic_queues
-        self._send_hooks = tuple(hooks)
-        self._tracing = trace
-        self._limits = limits
+        self._compression = check_optional(
+            "compression", compression, Compression, "pass Compression(...) or None"
+        )
+        self._max_message_bytes = check_int("max_message_bytes", max_message_bytes, least=1)
+        self._new_topic_queues = check_int("new_topic_queues", new_topic_queues, least=1)
+        self._send_hooks = tuple(check_each("hooks", hooks, SendHook, "derive hooks from SendHook"))
+        self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
+        self._limits = check_instance("limits", limits, InFlightLimits, "pass InFlightLimits(...)")
         self._pressure = BackPressure(limits)
         # Calls that back-pressure does not count, or not yet: they look up a route.
         self._in_flight = InFlightCalls()
@@ -170,7 +187,8 @@ class ProducerLifecycle(Lifetime):
         instance, self._instance = self._instance, None
         if instance is not None:
             self._running = False
-            await uninterrupted(self._stop())
+            if not instance.is_forked:
+                await uninterrupted(self._stop())
 
     async def _stop(self) -> None:
         # Every send ends within its timeout, so this does, too.
@@ -195,7 +213,7 @@ class ProducerLifecycle(Lifetime):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Seconds | None = None,
     ) -> SendResult:
         """Send a message: requests, replies and transactions go through here, too."""
 
@@ -205,6 +223,8 @@ class ProducerLifecycle(Lifetime):
 
     def _check(self, message: Message) -> int:
         """Return the size of the body. Raises UsageError."""
+        if type(message) is not Message or type(message.body) is not bytes:
+            check_message("message", message)
         if not self._running or asyncio.get_running_loop() is not self._loop:
             self._check_running()
         if message.properties or message.flag:
@@ -213,11 +233,13 @@ class ProducerLifecycle(Lifetime):
 
     def _check_running(self) -> None:
         if not self._running:
+            self._check_process()
             raise NotRunning(
                 f"producer {self.group} is not running: use `async with Producer(...)`, "
                 "or `await start()` first"
             )
         if asyncio.get_running_loop() is not self._loop:
+            self._check_process()
             raise UsageError(
                 f"producer {self.group} belongs to another event loop: use one producer per loop, "
                 "or rmq_client.blocking"

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from rmq_remoting.compression import DEFAULT_LEVEL, CompressionType, check_available
 from rmq_remoting.message_errors import CompressionUnavailableError
 
+from ..checks import (
+    Seconds,
+    check_each,
+    check_flag,
+    check_instance,
+    check_int,
+    check_seconds,
+    set_fields,
+    short_repr,
+)
 from ..errors import BrokerError, ClientError, UsageError
 
 # Connections look for expired requests ten times a second: a shorter timeout would expire at once.
 _LEAST_SHARE_SECONDS: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Compression:
     """Bodies of at least `threshold_bytes` are compressed. Every RocketMQ client can read zlib.
 
@@ -25,15 +36,20 @@ class Compression:
     type: CompressionType = CompressionType.ZLIB
     level: int = DEFAULT_LEVEL
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
-        """Check that the package for `type` is installed. Raises UsageError."""
+        """Check the values, and that the package for `type` is installed. Raises UsageError."""
+        check_int("threshold_bytes", self.threshold_bytes, least=0)
+        check_instance("type", self.type, CompressionType, "for example CompressionType.ZSTD")
+        check_int("level", self.level, least=0, most=22)
         try:
             check_available(self.type)
         except CompressionUnavailableError as error:
             raise UsageError(str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class RetryPolicy:
     """Retries of a send within its timeout, on another broker if there is one.
 
@@ -44,19 +60,32 @@ class RetryPolicy:
     `retryable` errors.
     """
 
-    retries: int = 2
-    unless_stored_safely: bool = False
-    attempt_timeout_seconds: float | None = None
-    further_codes: frozenset[int] = frozenset()
+    retries: int
+    unless_stored_safely: bool
+    attempt_timeout_seconds: float | None
+    further_codes: frozenset[int]
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if self.retries < 0:
-            raise UsageError(f"retries={self.retries}: must not be below 0")
-        if self.attempt_timeout_seconds is not None and self.attempt_timeout_seconds <= 0:
-            raise UsageError(
-                f"attempt_timeout_seconds={self.attempt_timeout_seconds}: must be above 0, or None"
+    __repr__ = short_repr
+
+    def __init__(
+        self,
+        retries: int = 2,
+        unless_stored_safely: bool = False,
+        attempt_timeout_seconds: Seconds | None = None,
+        further_codes: Iterable[int] = (),
+    ) -> None:
+        """Raises InvalidArgumentError."""
+        if attempt_timeout_seconds is not None:
+            attempt_timeout_seconds = check_seconds(
+                "attempt_timeout_seconds", attempt_timeout_seconds, above=0
             )
+        set_fields(
+            self,
+            retries=check_int("retries", retries, least=0),
+            unless_stored_safely=check_flag("unless_stored_safely", unless_stored_safely),
+            attempt_timeout_seconds=attempt_timeout_seconds,
+            further_codes=frozenset(check_each("further_codes", further_codes, int, "give response codes")),
+        )
 
     def is_worthwhile(self, error: ClientError) -> bool:
         """Whether a send that failed with this error may succeed in another attempt."""

@@ -11,8 +11,19 @@ from typing import Final
 from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ..checks import (
+    Seconds,
+    check_callable,
+    check_each,
+    check_queue,
+    check_seconds,
+    check_text,
+    check_timeout,
+)
 from ..errors import UsageError
 from ..hooks.send import SendContext, with_hook_properties
+from ..names import check_topic_to_send
+from ..replies import check_body, check_request
 from ..results import SendResult
 from ..settings import ClientSettings
 from .batching import Batch, can_batch
@@ -21,7 +32,7 @@ from .lifecycle import ProducerLifecycle
 from .selection import QueueSelector, select_queue
 from .transactions import Transaction, TransactionResult, TransactionWork
 
-log = logging.getLogger("rmq.client.producer")
+log = logging.getLogger(__name__)
 
 # Apache RocketMQ 5.3.3, AsyncTraceDispatcher.
 _TRACE_TIMEOUT_SECONDS: Final = 5.0
@@ -48,18 +59,27 @@ class Producer(ProducerLifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Seconds | None = None,
     ) -> SendResult:
         """Send a message and wait until the broker has stored it.
 
         The message goes to the topic's queues in turn, to `queue`, to the result of `selector(queues,
         message, key)`, or, with a `key` alone, to the queue that the hash of the key selects. A message
-        without a chosen queue is retried on another broker. Raises ClientError: TopicNotFound, TimedOut,
-        BrokerError …
+        without a chosen queue is retried on another broker.
+
+        `timeout_seconds` bounds all attempts together; None: that of the producer. Raises ClientError:
+        TopicNotFound, TimedOut, BrokerError … Whether the message may have been stored all the same says
+        `is_outcome_unknown` of the error. Cancelling a call is no recall: once the request is written, the
+        broker stores the message, and nothing says so to the caller.
         """
+        if queue is not None or selector is not None:
+            _check_choice(queue, selector)
+        timeout_seconds = (
+            self._timeout_seconds
+            if timeout_seconds is None
+            else check_seconds("timeout_seconds", timeout_seconds, above=0)
+        )
         size = self._check(message)
-        if timeout_seconds is None:
-            timeout_seconds = self._timeout_seconds
         sender = self._sender
         publish_info = sender.known(message.topic)
         if publish_info is None:
@@ -114,6 +134,7 @@ class Producer(ProducerLifecycle):
 
         Raises ClientError if it cannot even be sent.
         """
+        _check_choice(queue, selector)
         size = self._check(message)
         with self._in_flight:
             return await self._send_oneway(message, size, queue, selector, key)
@@ -156,17 +177,17 @@ class Producer(ProducerLifecycle):
         messages: Iterable[Message],
         *,
         queue: MessageQueue | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Seconds | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic as one request to one queue, and return one result for each.
 
         They are stored together or not at all. Raises UsageError for messages that cannot share a batch, and
         ClientError as `send`.
         """
-        if timeout_seconds is None:
-            timeout_seconds = self._timeout_seconds
+        timeout = check_timeout("timeout_seconds", timeout_seconds, self._timeout_seconds)
+        _check_choice(queue, None)
+        messages = check_each("messages", messages, Message, "build them with Message(topic, body)")
         self._check_running()
-        messages = list(messages)
         for message in messages:
             self._check(message)
         hooks, contexts = self._hooks, list[SendContext]()
@@ -174,7 +195,7 @@ class Producer(ProducerLifecycle):
             if hooks is not None:
                 contexts = [hooks.begin(message) for message in messages]
                 messages = [with_hook_properties(context) for context in contexts]
-            results = await self._send_batch(self._batches.make(messages, queue), timeout_seconds)
+            results = await self._send_batch(self._batches.make(messages, queue), timeout)
         except BaseException as error:
             if hooks is not None:
                 hooks.end_all(contexts, [None] * len(contexts), error)
@@ -203,7 +224,7 @@ class Producer(ProducerLifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Seconds | None = None,
     ) -> Transaction:
         """Return a transaction for `async with`: the block sends the message first, and commits it at its
         end.
@@ -212,6 +233,9 @@ class Producer(ProducerLifecycle):
         for a delayed message. The beginning of the block raises TransactionNotBegun, and ClientError as
         `send`.
         """
+        _check_choice(queue, selector)
+        if timeout_seconds is not None:
+            timeout_seconds = check_seconds("timeout_seconds", timeout_seconds, above=0)
         self._check(message)
         where = {"queue": queue, "selector": selector, "key": key, "timeout_seconds": timeout_seconds}
         return self._transactions.new(message, where)
@@ -224,30 +248,31 @@ class Producer(ProducerLifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Seconds | None = None,
     ) -> TransactionResult:
         """Send a message, run `work`, and end the transaction with the state that `work` returns.
 
         If `work` raises, the transaction stays open and the error is raised here: the broker will ask
         `check_transaction`. Raises as `transaction`, too.
         """
+        check_callable("work", work, 1, "the message")
         transaction = self.transaction(
             message, queue=queue, selector=selector, key=key, timeout_seconds=timeout_seconds
         )
         return await transaction.run(work)
 
-    async def recall(self, handle: str, *, timeout_seconds: float | None = None) -> str:
+    async def recall(self, handle: str, *, timeout_seconds: Seconds | None = None) -> str:
         """Recall a delayed message, and return its id.
 
         `handle` is the `recall_handle` of its SendResult. The broker does not say whether the message was
         still there: a recall at the last moment may come too late. Raises UsageError for an invalid handle,
         PermissionDenied if the broker allows no recalls (`recallMessageEnable`), and ClientError as `send`.
         """
+        check_text("handle", handle)
+        timeout = check_timeout("timeout_seconds", timeout_seconds, self._timeout_seconds)
         self._check_running()
-        if timeout_seconds is None:
-            timeout_seconds = self._timeout_seconds
         with self._in_flight:
-            return await self._recalls.recall(handle, timeout_seconds)
+            return await self._recalls.recall(handle, timeout)
 
     async def request(
         self,
@@ -256,33 +281,35 @@ class Producer(ProducerLifecycle):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Seconds | None = None,
     ) -> MessageExt:
         """Send a request and return the reply of its consumer; the queue is chosen as by `send`.
 
         `timeout_seconds` bounds both. Raises NoReply if the request was sent and no reply came in time, and
         ClientError as `send`.
         """
+        _check_choice(queue, selector)
+        timeout = check_timeout("timeout_seconds", timeout_seconds, self._timeout_seconds)
         self._check(message)
-        if timeout_seconds is None:
-            timeout_seconds = self._timeout_seconds
-        return await self._requests.request(message, timeout_seconds, queue=queue, selector=selector, key=key)
+        return await self._requests.request(message, timeout, queue=queue, selector=selector, key=key)
 
     async def reply(
-        self, request: Message, body: bytes, *, timeout_seconds: float | None = None
+        self, request: Message, body: bytes, *, timeout_seconds: Seconds | None = None
     ) -> SendResult:
         """Reply to a request. Returns when the requester has the reply.
 
         Raises UsageError for a message that is not a request, and ClientError as `send`: Unavailable if no
         broker knows the requester (any more).
         """
+        check_request("request", request)
+        check_body("body", body)
+        timeout = check_timeout("timeout_seconds", timeout_seconds, self._timeout_seconds)
         self._check_running()
-        if timeout_seconds is None:
-            timeout_seconds = self._timeout_seconds
-        return await self._requests.reply(request, body, timeout_seconds)
+        return await self._requests.reply(request, body, timeout)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that messages of `topic` can go to. Raises ClientError."""
+        check_topic_to_send(topic)
         self._check_running()
         return (await self._sender.publish_info(topic, self._timeout_seconds)).queues
 
@@ -295,6 +322,14 @@ class Producer(ProducerLifecycle):
         self._pressure.release(size)
         if not ended.cancelled() and (error := ended.exception()) is not None:
             log.warning("one-way message not sent cause=%s", error)
+
+
+def _check_choice(queue: object, selector: object) -> None:
+    """Check the arguments that choose a queue, except for the key: any object has a hash."""
+    if queue is not None:
+        check_queue("queue", queue)
+    if selector is not None:
+        check_callable("selector", selector, 3, "queues, message and key")  # type: ignore[type-var]
 
 
 def trace_producer(namesrv: str | Sequence[str] | None, settings: ClientSettings, group: str) -> Producer:

@@ -17,10 +17,12 @@ from ..replies import reply_to, request_of
 from ..results import SendResult
 from .sender import MessageSender
 
-log = logging.getLogger("rmq.client.requests")
+log = logging.getLogger(__name__)
 
 # The longest delay of a request by brokers that do not answer heartbeats.
 _INTRODUCTION_SECONDS: Final = 1.0
+# Time-out of a send after the deadline, so that it fails at once.
+_LEAST_SECONDS: Final = 0.001
 
 Send = Callable[..., Coroutine[Any, Any, SendResult]]
 """`Producer.send`."""
@@ -58,7 +60,9 @@ class RequestReply:
         try:
             await self._announce_to_brokers(message.topic, timeout_seconds)
             try:
-                await self._send(request, timeout_seconds=max(0.0, deadline - loop.time()), **where)
+                await self._send(
+                    request, timeout_seconds=max(_LEAST_SECONDS, deadline - loop.time()), **where
+                )
             except UnreachableError:
                 if not reply.done():
                     raise  # otherwise only the answer to the request got lost
@@ -101,7 +105,7 @@ class RequestReply:
                     error,
                 )
         try:
-            return await self._send(reply, timeout_seconds=max(0.0, deadline - loop.time()))
+            return await self._send(reply, timeout_seconds=max(_LEAST_SECONDS, deadline - loop.time()))
         except ClientError as error:
             error.is_outcome_unknown |= is_unknown
             raise

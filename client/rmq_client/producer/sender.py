@@ -31,7 +31,7 @@ from .policies import RetryPolicy
 from .publish_info import TopicPublishInfo
 from .selection import RoundRobin
 
-log = logging.getLogger("rmq.client.delivery")
+log = logging.getLogger(__name__)
 
 # Pauses before retries on the broker that just failed.
 _BACKOFF: Final = Backoff(0.05, 1.0)
@@ -68,10 +68,10 @@ class MessageSender:
         self._detector: FaultDetector | None = None
         if fault_tolerance is not None:
             self._health = BrokerHealth(fault_tolerance, self._loop.time)
-            self._probe_seconds = fault_tolerance.detect_timeout_ms / 1000
+            self._probe_seconds = fault_tolerance.detect_timeout_seconds
             if fault_tolerance.start_detector:
                 self._detector = FaultDetector(
-                    self._health, self._probe_broker, fault_tolerance.detect_interval_ms
+                    self._health, self._probe_broker, fault_tolerance.detect_interval_seconds
                 )
 
     def start(self) -> None:

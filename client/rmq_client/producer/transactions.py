@@ -37,7 +37,7 @@ from ..transactions import HalfMessagePosition, TransactionState, end_request
 from .encoding import traced_region
 from .sender import MessageSender
 
-log = logging.getLogger("rmq.client.transactions")
+log = logging.getLogger(__name__)
 
 _DELAYS: Final = (
     PROPERTY_DELAY_TIME_LEVEL,

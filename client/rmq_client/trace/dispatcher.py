@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from rmq_remoting.message import Message
 
-from ..errors import ClientError, UsageError
+from ..checks import Seconds, check_flag, check_int, check_seconds, set_fields, short_repr
+from ..errors import ClientError
+from ..names import check_topic
 from .spans import Span
 
-log = logging.getLogger("rmq.client.trace")
+log = logging.getLogger(__name__)
 
 # Bounds of a trace message: Apache's limit for the body, and keys that fit into the properties.
 _MAX_BODY_CHARACTERS: Final = 128_000
@@ -28,25 +30,41 @@ _PARALLEL_SENDS: Final = 4
 _STOP_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Tracing:
     """Settings of message traces of a producer or a consumer.
 
-    Spans are sent to `topic` in messages of at most `batch_size`, after at most `linger_seconds`. Above
+    Spans are sent to `topic` in messages of at most `max_spans`, after at most `linger_seconds`. Above
     `max_waiting` spans, further ones are dropped: tracing never delays a send or a listener.
     `open_telemetry`: messages also carry the OpenTelemetry context, if opentelemetry-api is installed.
     """
 
-    topic: str = "RMQ_SYS_TRACE_TOPIC"
-    batch_size: int = 100
-    linger_seconds: float = 1.0
-    max_waiting: int = 10_000
-    open_telemetry: bool = True
+    topic: str
+    max_spans: int
+    linger_seconds: float
+    max_waiting: int
+    open_telemetry: bool
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if not self.topic or self.batch_size < 1 or self.linger_seconds <= 0 or self.max_waiting < 1:
-            raise UsageError(f"{self}: a topic is required, and the bounds must be above 0")
+    __repr__ = short_repr
+
+    def __init__(
+        self,
+        topic: str = "RMQ_SYS_TRACE_TOPIC",
+        max_spans: int = 100,
+        linger_seconds: Seconds = 1.0,
+        max_waiting: int = 10_000,
+        open_telemetry: bool = True,
+    ) -> None:
+        """Raises InvalidArgumentError."""
+        check_topic(topic)
+        set_fields(
+            self,
+            topic=topic,
+            max_spans=check_int("max_spans", max_spans, least=1),
+            linger_seconds=check_seconds("linger_seconds", linger_seconds, above=0),
+            max_waiting=check_int("max_waiting", max_waiting, least=1),
+            open_telemetry=check_flag("open_telemetry", open_telemetry),
+        )
 
 
 class TraceDispatcher:
@@ -73,7 +91,7 @@ class TraceDispatcher:
             self._drop(1, "too many spans wait")
             return
         spans.append(span)
-        if len(spans) >= self._tracing.batch_size and not self._wake_is_due:
+        if len(spans) >= self._tracing.max_spans and not self._wake_is_due:
             self._wake_is_due = True
             with suppress(RuntimeError):  # the loop has ended, so nothing is sent any more
                 self._loop.call_soon_threadsafe(self._wake.set)
@@ -121,7 +139,7 @@ class TraceDispatcher:
     def _next_batch(self) -> list[tuple[str, Span]]:
         spans, body, keys = self._spans, 0, 0
         batch: list[tuple[str, Span]] = []
-        for _ in range(min(self._tracing.batch_size, len(spans))):
+        for _ in range(min(self._tracing.max_spans, len(spans))):
             span = spans[0]
             line = span.line()
             body += len(line)

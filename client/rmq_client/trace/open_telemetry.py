@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from ..hooks.consume import ConsumeHook, HookContext
 from ..hooks.send import SendContext, SendHook
 
-log = logging.getLogger("rmq.client.trace")
+log = logging.getLogger(__name__)
 
 _TOKEN: Final = "rmq.trace.open_telemetry"
 

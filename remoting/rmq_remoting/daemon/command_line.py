@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .configuration import Configuration, KnownKeys, Override, SettingsT, load
 from .reference import sample_file
 from .tls_sources import tls_defaults
+from .version_option import PrintVersion
 
 
 def command_parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -30,7 +31,7 @@ def command_parser(program: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "-p", "--print-config", action="store_true", help="print all settings with their meanings and exit"
     )
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     return parser
 
 
@@ -39,11 +40,13 @@ def load_from(
     model: type[SettingsT],
     known_keys: KnownKeys,
     shorthands: dict[str, tuple[str, Any]] | None = None,
+    defaults: Callable[[Sequence[Override]], list[Override]] = lambda given: [],
 ) -> Configuration[SettingsT]:
     """Load the configuration: the file, then `--set`, then shorthands (`{"--port": ("listenPort", port)}`).
 
-    A shorthand whose value is None is ignored. Settings of TLS have further sources (`tls_sources.py`).
-    Raises SettingsError.
+    A shorthand whose value is None is ignored. `defaults` gets the given settings, and returns settings that
+    count where these lack the key. Settings of TLS have further sources (`tls_sources.py`). Raises
+    SettingsError.
     """
     overrides = [Override(key, value) for key, value in options.set]
     overrides += [
@@ -56,7 +59,7 @@ def load_from(
         options.config,
         overrides,
         known_keys,
-        lambda given: tls_defaults(given, os.environ),
+        lambda given: [*defaults(given), *tls_defaults(given, os.environ)],
     )
 
 
@@ -70,16 +73,3 @@ def _assignment(text: str) -> tuple[str, str]:
     if not separator or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
     return key.strip(), value.strip()
-
-
-class _PrintVersion(argparse.Action):
-    """Looks the version up on demand only, since that takes longer than the rest of the parsing."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        from ..build_form import BUILD_FORM  # noqa: PLC0415
-
-        python = f"{platform.python_implementation()} {platform.python_version()}"
-        print(f"{parser.prog} {version('rmq')} ({BUILD_FORM}, {python})")
-        parser.exit()

@@ -131,7 +131,10 @@ class MetricsSettings(SettingsGroup):
         "operator blind.",
     )
     metrics_port: Port = setting(
-        5557, "metricsPromExporterPort", "Port that Prometheus fetches /metrics from; 0: any free port."
+        5557,
+        "metricsPromExporterPort",
+        "Port that Prometheus fetches /metrics from; 0: any free port. If the port is taken, the daemon does "
+        "not start. Without this setting it uses any free port then.",
     )
     metrics_host: JavaString = setting(
         "", "metricsPromExporterHost", "Address to serve metrics on; empty: bindAddress."
@@ -139,6 +142,11 @@ class MetricsSettings(SettingsGroup):
     metrics_label: JavaString = setting(
         "", "metricsLabel", "Labels added to every metric: name:value pairs, separated by commas."
     )
+
+    @property
+    def metrics_port_is_default(self) -> bool:
+        """Whether nobody has chosen the port, so that another one is as good."""
+        return "metrics_port" not in self.model_fields_set
 
     @property
     def metrics_enabled(self) -> bool:

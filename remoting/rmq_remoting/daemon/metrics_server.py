@@ -1,4 +1,4 @@
-"""HTTP server for Prometheus: GET /metrics.
+"""HTTP server for Prometheus and load balancers: GET /metrics, and GET /health while the loop answers.
 
 The daemon's own loop renders in slices of half a millisecond with pauses between. Rendering in a thread, as
 prometheus_client's server does, was tried. It delays the loop more, because thread and loop alternate every
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from .exposition import CONTENT_TYPE
+from .lifecycle import StartError
 from .metrics import MetricsRegistry
 
 log = logging.getLogger("rmq.metrics")
@@ -43,23 +45,33 @@ class MetricsServer:
         self._connections: set[asyncio.Task[None]] = set()
         self._rendering = asyncio.Lock()
 
-    async def start(self, host: str, port: int) -> int | None:
-        """Listen, and return the port; None if that fails: a daemon without metrics is better than none."""
+    async def start(self, host: str, port: int, *, is_default: bool = False) -> int:
+        """Listen, and return the port. Raises StartError for a port that is taken.
+
+        `is_default`: the operator has not chosen the port, so any free one is used instead of one that is
+        taken.
+        """
         try:
-            self._server = await asyncio.start_server(
-                self._accept, host, port, limit=_MAX_REQUEST_BYTES, backlog=128
-            )
+            self._server = await self._listen(host, port)
         except OSError as error:
+            if not is_default or error.errno != errno.EADDRINUSE:
+                raise StartError(
+                    f"metrics cannot be served on {host}:{port}: {error.strerror or error}. Set "
+                    "metricsPromExporterPort to a free port (0: any), or metricsExporterType=DISABLE"
+                ) from error
+            self._server = await self._listen(host, 0)
             log.warning(
-                "metrics not served, cannot listen address=%s:%d cause=%s; set metricsPromExporterPort",
+                "metrics port taken address=%s:%d; any free port is used instead, set "
+                "metricsPromExporterPort to choose one",
                 host,
                 port,
-                error,
             )
-            return None
         actual = int(self._server.sockets[0].getsockname()[1])
         log.info("metrics served url=http://%s:%d/metrics", host, actual)
         return actual
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, host, port, limit=_MAX_REQUEST_BYTES, backlog=128)
 
     async def stop(self) -> None:
         """Stop listening, and cut off scrapes in progress."""
@@ -107,8 +119,11 @@ class MetricsServer:
             return _response("400 Bad Request", b"not an HTTP request\n")
         if method not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", b"only GET\n")
-        if target.split(b"?", 1)[0] != b"/metrics":
-            return _response("404 Not Found", b"metrics are at /metrics\n")
+        path = target.split(b"?", 1)[0]
+        if path == b"/health":
+            return _response("200 OK", b"serving\n", head_only=method == b"HEAD")
+        if path != b"/metrics":
+            return _response("404 Not Found", b"there are /metrics and /health\n")
         async with self._rendering:
             body = await self._render()
             if self._join is not None:

@@ -26,7 +26,7 @@ from ..errors import TopicMissing, listed
 from ..offsets import QueueKey, QueueOffsets
 from ..retries import Backoff, WaitTimeouts, is_transient
 
-log = logging.getLogger("rmq.spark.cluster")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
 from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
 from .cluster import Cluster
 
-log = logging.getLogger("rmq.spark.offsets")
+log = logging.getLogger(__name__)
 
 _PLACEHOLDERS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
 

@@ -21,7 +21,7 @@ from .cluster import Cluster
 from .offset_resolution import resolve, selected_queues, selected_queues_with_route
 from .rate_limit import RateLimiter
 
-log = logging.getLogger("rmq.spark.stream")
+log = logging.getLogger(__name__)
 
 # A master that has just been started may briefly report fewer messages than it holds.
 _MASTER_GRACE_SECONDS: Final = 5.0

@@ -16,7 +16,7 @@ from rmq_remoting.message_codec import decode_stored_message
 from ..offsets import QueueKey
 from ..options import ReadOptions
 
-log = logging.getLogger("rmq.spark.lag")
+log = logging.getLogger(__name__)
 
 # A broker returns at least one message, whatever its size.
 _ONE_MESSAGE: Final = PullWish(max_messages=1, max_bytes=1024)

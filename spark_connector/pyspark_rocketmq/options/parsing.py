@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, PydanticUndefined, core_schema
 
 from ..errors import OptionError, UnknownOption
 
-log = logging.getLogger("rmq.spark.options")
+log = logging.getLogger(__name__)
 
 # Options that Spark itself adds for a source or sink: load(path), save(path), start(path), and the name and
 # the checkpoint of a streaming query (found with a source that prints its options, PySpark 4.3).

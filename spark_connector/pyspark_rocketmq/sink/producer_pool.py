@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmq_client.forks import after_fork_in_child
 from rmq_client.loop_thread import LoopThread
 from rmq_client.producer.encoded import EncodedProducer
 from rmq_client.producer.policies import RetryPolicy
@@ -127,4 +128,4 @@ def _reset_after_fork() -> None:
     _pool = None
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+after_fork_in_child(_reset_after_fork)

@@ -41,7 +41,7 @@ from ..retries import Backoff
 from .send_requests import SendRequest
 from .settings import SinkSettings
 
-log = logging.getLogger("rmq.spark.sink")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from .settings import SinkSettings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger("rmq.spark.sink")
+log = logging.getLogger(__name__)
 
 # Local properties that Spark sets for the tasks of a streaming query (StreamExecution, MicroBatchExecution).
 _QUERY_ID: Final = "sql.streaming.queryId"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Final
 
 from rmq_client import ClientSettings
 from rmq_client.blocking import RawPuller
+from rmq_client.forks import after_fork_in_child
 
 from .pull_size import PullSize
 
@@ -112,4 +112,4 @@ def _reset_after_fork() -> None:
     _of_process = ConnectionPool()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+after_fork_in_child(_reset_after_fork)

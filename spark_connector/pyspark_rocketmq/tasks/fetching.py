@@ -30,7 +30,7 @@ from ..ranges import QueueRange
 from ..retries import Backoff, is_transient
 from .pull_size import PullSize
 
-log = logging.getLogger("rmq.spark.fetching")
+log = logging.getLogger(__name__)
 
 # A master that has just been restarted may briefly report fewer messages than the plan was made with.
 _BEHIND_GRACE_SECONDS: Final = 5.0

@@ -21,7 +21,7 @@ from ..worker_process import prepare_worker
 from .connection_pool import Connection, ConnectionKey, connection_pool
 from .fetching import Fetched, FetchSettings, RangeFetch
 
-log = logging.getLogger("rmq.spark.task")
+log = logging.getLogger(__name__)
 
 # Batches of fewer rows are concatenated: each batch costs Spark as much as thousands of rows.
 _FEW_ROWS: Final = 2000

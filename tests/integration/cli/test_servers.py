@@ -54,7 +54,7 @@ def test_settings_and_entries_of_name_servers(rmq: CommandLine) -> None:
         ("broker list -n nowhere", "nowhere"),
         ("broker list --access-key root", "belong together"),
         ("broker list --profile nowhere", "no profile nowhere"),
-        ("broker list --tls-verify everything", "must be one of full, certificate, none"),
+        ("broker list --tls-verify everything", "must be one of 'full', 'certificate', 'none'"),
     ],
 )
 def test_wrong_values_are_told(rmq: CommandLine, line: str, told: str) -> None:

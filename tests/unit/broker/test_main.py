@@ -123,3 +123,21 @@ def test_shards_do_not_run_on_the_store_of_a_single_broker(run: _Run, tmp_path: 
 
     assert code == 2
     assert "is the store of a broker without shards" in err
+
+
+def _listening(out: str) -> dict[str, str]:
+    """Return the two addresses; defaults are printed as comments."""
+    lines = dict(line.lstrip("# ").partition("=")[::2] for line in out.splitlines() if "=" in line)
+    return {key: lines[key] for key in ("bindAddress", "brokerIP1")}
+
+
+def test_a_standalone_broker_serves_this_machine_only(run: _Run) -> None:
+    _, out, _ = run("--print-config", "--standalone")
+    assert _listening(out) == {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1"}
+
+
+def test_a_standalone_broker_serves_others_if_told_to(run: _Run) -> None:
+    _, out, _ = run("--print-config", "--standalone", "--set", "bindAddress=0.0.0.0")
+    assert _listening(out)["bindAddress"] == "0.0.0.0"
+    _, out, _ = run("--print-config", "--standalone", "--set", "brokerIP1=10.0.0.1")
+    assert _listening(out) == {"bindAddress": "0.0.0.0", "brokerIP1": "10.0.0.1"}

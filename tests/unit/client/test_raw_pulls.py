@@ -71,7 +71,7 @@ async def test_raw_pulls_tell_whether_the_master_answered(
 
 
 async def test_a_raw_pull_sends_its_filter_and_commits_nothing(cluster: FakeCluster) -> None:
-    wish = PullWish(max_messages=7, max_bytes=1000, expression="a || b", suspend_seconds=2.5)
+    wish = PullWish(max_messages=7, max_bytes=1000, expression="a || b", hold_seconds=2.5)
     async with RawPuller(cluster.address, group="G") as puller:
         await puller.pull(QUEUE, 0, wish)
         header = asked(cluster)

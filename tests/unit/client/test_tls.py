@@ -70,14 +70,14 @@ def test_a_certificate_with_an_encrypted_key(locked: Certificate) -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"verify": "maybe"}, "verify='maybe': must be one of full, certificate, none"),
+        ({"verify": "maybe"}, "verify='maybe': must be one of 'full', 'certificate', 'none'"),
         ({"verify": "none", "ca_file": "ca.pem"}, "ca_file has no effect with verify='none'"),
         ({"key_file": "key.pem"}, "a key is given without its cert_file"),
         ({"key_password": "sesame"}, "a key is given without its cert_file"),
     ],
 )
 def test_contradicting_tls_settings_are_refused(given: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=f"^tls: {complaint}"):
+    with pytest.raises(UsageError, match=complaint):
         TlsSettings(**given)
 
 

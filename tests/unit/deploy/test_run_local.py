@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -96,22 +97,36 @@ async def test_a_signal_stops_the_broker_before_the_name_server(
     async with _local(tmp_path) as local:
         await local.shows("name server  127.0.0.1:1")
         await local.shows("broker       127.0.0.1:1")
+        await local.shows("reachable    from this machine only; from others with make run BIND=0.0.0.0")
         await local.shows("quickstart.py 127.0.0.1:19876")
         local.process.send_signal(number)
         assert (await local.ends())[0] == 0
+        # 5558, unless that is taken on this machine.
+        (metrics_port,) = re.findall(r"metricsPromExporterPort=(0|5558)", local.events()[0])
         assert local.events() == [
             "rmq-namesrv starts --port 19876 --set kvConfigPath=data/namesrv/kvConfig.json"
-            " --set metricsPromExporterPort=5558",
-            "rmq-broker starts -n 127.0.0.1:19876 --store data",
+            f" --set bindAddress=127.0.0.1 --set metricsPromExporterPort={metrics_port}",
+            "rmq-broker starts -n 127.0.0.1:19876 --store data --set bindAddress=127.0.0.1"
+            " --set brokerIP1=127.0.0.1 --set brokerIP2=127.0.0.1",
             "rmq-broker stops",
             "rmq-namesrv stops",
         ]
 
 
+async def test_other_ports_and_addresses_can_be_chosen(tmp_path: Path) -> None:
+    async with _local(tmp_path, "--bind", "0.0.0.0", "--broker-port", "20911") as local:
+        await local.shows("reachable    by every host that can reach 0.0.0.0")
+        await local.shows("stop ")
+        assert local.events()[1] == (
+            "rmq-broker starts -n 127.0.0.1:19876 --store data --set bindAddress=0.0.0.0"
+            " --set listenPort=20911"
+        )
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("fault=start", "the broker ended with exit code 2"),
+        ("fault=start", "the broker ended with exit code 2; the lines above say why. (Other ports: make run"),
         ("fault=later", "the broker has ended by itself: stopping the other one"),
     ],
 )

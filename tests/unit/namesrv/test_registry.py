@@ -55,6 +55,28 @@ def test_unlisted_topics_are_deleted_if_configured() -> None:
     assert tables.numbers("T3", "broker-b") == EIGHT_QUEUES
 
 
+def test_two_brokers_of_one_name_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    tables = Tables()
+    tables.register(identity(address="10.0.0.1:10911"))
+    tables.register(identity(address="10.0.0.1:10911"))
+    assert "two brokers" not in caplog.text
+    tables.register(identity(address="10.0.0.2:10911"))
+    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert record.getMessage().startswith(
+        "two brokers have one name broker=broker-a broker_id=0 address=10.0.0.2:10911 "
+        "other_address=10.0.0.1:10911"
+    )
+
+
+def test_a_broker_that_moved_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    tables = Tables()
+    tables.register(identity(address="10.0.0.1:10911"))
+    departed = Departure.of(identity(address="10.0.0.1:10911"))
+    run_to_end(tables.registry.leave([departed], "test"))
+    tables.register(identity(address="10.0.0.2:10911"))
+    assert "two brokers" not in caplog.text
+
+
 def test_a_single_topic_needs_a_registered_broker() -> None:
     tables = Tables()
     with pytest.raises(CommandError, match=r"broker-a .* is not registered"):

@@ -190,7 +190,7 @@ async def test_a_failure_is_answered_without_details_and_logged_with_its_traceba
     assert peer.answers[last.opaque].code == 0
     await until(lambda: len(caplog.records) == 2)
     for record in caplog.records:
-        assert (record.name, record.levelno) == ("rmq.remoting.dispatch", logging.ERROR)
+        assert (record.name, record.levelno) == ("rmq_remoting.dispatch", logging.ERROR)
         assert record.message == "processor failed request=SEND_MESSAGE"
         assert record.exc_info is not None
         assert record.exc_info[1] is error
@@ -265,7 +265,7 @@ async def test_a_request_with_damaged_fields_ends_the_connection(
     await until(lambda: peer.connection.is_closed)
     assert list(peer.answers) == [before.opaque]
     assert peer.statistics.protocol_errors == 1
-    assert [record.name for record in caplog.records] == ["rmq.remoting.connection"]
+    assert [record.name for record in caplog.records] == ["rmq_remoting.connection"]
 
 
 async def test_no_request_after_a_damaged_one_runs() -> None:

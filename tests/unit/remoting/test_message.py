@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
 import pytest
 
 from rmq_remoting.message import Message, MessageExt
-from rmq_remoting.message_errors import InvalidPropertyError
+from rmq_remoting.message_errors import InvalidPropertyError, MessageEncodeError
+
+# 6 ms after the beginning of 1970.
+_SIX: Final = datetime(1970, 1, 1, 0, 0, 0, 6_000, UTC)
 
 
 class TestMessage:
@@ -25,7 +31,7 @@ class TestMessage:
             None,
             None,
         )
-        assert (message.delay_level, message.delay_ms, message.deliver_at_ms) == (0, 0, 0)
+        assert (message.delay_level, message.delay_seconds, message.deliver_at) == (0, 0.0, None)
         assert message.wait_store_ok
 
     @pytest.mark.parametrize("body", [bytearray(b"body"), memoryview(b"body")])
@@ -34,7 +40,7 @@ class TestMessage:
         assert Message("t", body).body == b"body"
 
     def test_a_text_is_no_body(self) -> None:
-        with pytest.raises(TypeError, match=r"not str: encode texts with \.encode\(\)"):
+        with pytest.raises(MessageEncodeError, match=r"not str: encode texts with \.encode\(\)"):
             Message("t", "text")  # type: ignore[arg-type]
 
     def test_properties_are_copied(self) -> None:
@@ -50,8 +56,8 @@ class TestMessage:
         message.keys = "k1  k2"
         message.sharding_key = "s"
         message.unique_key = "u"
-        message.delay_ms = 5
-        message.deliver_at_ms = 6
+        message.delay_seconds = 0.005
+        message.deliver_at = _SIX
         message.wait_store_ok = False
         assert message.properties == {
             "TAGS": "a",
@@ -63,36 +69,43 @@ class TestMessage:
             "WAIT": "false",
         }
         assert message.keys == ["k1", "k2"]
-        assert (message.delay_ms, message.deliver_at_ms, message.wait_store_ok) == (5, 6, False)
+        assert (message.delay_seconds, message.deliver_at, message.wait_store_ok) == (0.005, _SIX, False)
         message.tags = message.sharding_key = message.unique_key = None
         message.keys = []
-        message.delay_ms = message.deliver_at_ms = 0
+        message.delay_seconds, message.deliver_at = 0, None
         message.wait_store_ok = True
         assert message.properties == {}
 
     @pytest.mark.parametrize(
         ("times", "properties"),
         [
-            ({"delay_ms": 5}, {"TIMER_DELAY_MS": "5"}),
-            ({"deliver_at_ms": 6}, {"TIMER_DELIVER_MS": "6"}),
-            ({"delay_ms": 0, "deliver_at_ms": 0}, {}),
+            ({"delay_seconds": 0.005}, {"TIMER_DELAY_MS": "5"}),
+            ({"delay_seconds": timedelta(seconds=90)}, {"TIMER_DELAY_MS": "90000"}),
+            ({"delay_seconds": 1e-9}, {"TIMER_DELAY_MS": "1"}),
+            ({"deliver_at": _SIX}, {"TIMER_DELIVER_MS": "6"}),
+            ({"delay_seconds": 0, "deliver_at": None}, {}),
         ],
     )
-    def test_a_message_that_comes_later(self, times: dict[str, int], properties: dict[str, str]) -> None:
-        assert Message("t", **times).properties == properties  # type: ignore[arg-type]
+    def test_a_message_that_comes_later(self, times: dict[str, Any], properties: dict[str, str]) -> None:
+        assert Message("t", **times).properties == properties
 
     @pytest.mark.parametrize(
         ("times", "problem"),
         [
-            ({"delay_ms": -1}, "delay_ms is -1: it must be a whole number of ms"),
-            ({"deliver_at_ms": 1.5}, "deliver_at_ms is 1.5"),
-            ({"delay_ms": 5, "deliver_at_ms": 6}, "a message has one delivery time"),
-            ({"delay_ms": 5, "delay_level": 1}, "a message has one delivery time"),
+            ({"delay_seconds": -1}, "delay_seconds is -1: it must be at least 0"),
+            ({"delay_seconds": float("nan")}, "delay_seconds is nan: it must be at least 0"),
+            ({"delay_seconds": "5"}, "a number of seconds or a timedelta"),
+            ({"deliver_at": 1.5}, "deliver_at is 1.5: it must be a datetime with a time zone"),
+            ({"deliver_at": datetime(2030, 1, 1)}, "it must be a datetime with a time zone"),
+            ({"deliver_at": datetime(1969, 1, 1, tzinfo=UTC)}, "after the beginning of 1970"),
+            ({"delay_level": -1}, "delay_level is -1: it must be a whole number, 0 for none"),
+            ({"delay_seconds": 5, "deliver_at": _SIX}, "a message has one delivery time"),
+            ({"delay_seconds": 5, "delay_level": 1}, "a message has one delivery time"),
         ],
     )
-    def test_a_time_that_is_none(self, times: dict[str, int], problem: str) -> None:
+    def test_a_time_that_is_none(self, times: dict[str, Any], problem: str) -> None:
         with pytest.raises(InvalidPropertyError, match=problem):
-            Message("t", **times)  # type: ignore[arg-type]
+            Message("t", **times)
 
     def test_numbers_of_other_programs_that_are_none(self) -> None:
         message = Message("t")

@@ -41,12 +41,13 @@ def test_order_is_that_of_utf16() -> None:
 def test_golden_hash_and_text(row: dict[str, Any]) -> None:
     queue = MessageQueue(row["topic"], row["brokerName"], row["queueId"])
     assert queue.java_hash_code() == row["hashCode"]
-    assert str(queue) == row["toString"]
+    assert queue.java_text() == row["toString"]
+    assert str(queue) == f"{row['topic']}/{row['brokerName']}/{row['queueId']}"
 
 
 def test_the_text_is_the_input_of_consistent_hashing() -> None:
     row = HASHES["consistent_hash_md5"][1]
-    text = str(MessageQueue("TopicTest", "broker-a", 0))
+    text = MessageQueue("TopicTest", "broker-a", 0).java_text()
     assert text == row["string"]
     assert int.from_bytes(hashlib.md5(text.encode()).digest()[:4], "big") == row["hash"]
 

@@ -16,7 +16,7 @@ from ...errors import ClientError, UsageError
 from ...tasks import uninterrupted
 from .offset_store import OffsetStore
 
-log = logging.getLogger("rmq.client.offsets")
+log = logging.getLogger(__name__)
 
 DEFAULT_FOLDER = Path("~/.rocketmq_offsets")
 

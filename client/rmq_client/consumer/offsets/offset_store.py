@@ -19,7 +19,7 @@ from ...errors import BrokerUnreachable, ClientError, UnreachableError
 from ...network.broker_api import BrokerApi
 from ...tasks import uninterrupted
 
-log = logging.getLogger("rmq.client.offsets")
+log = logging.getLogger(__name__)
 
 AddressOf = Callable[[MessageQueue], "str | None"]
 """Returns the address of a queue's master broker, None if it is unknown."""
@@ -155,7 +155,7 @@ class RemoteOffsetStore(OffsetStore):
                 )
                 return False
             except ClientError as error:
-                log.warning("%s", error)
+                log.warning("offset not committed queue=%s cause=%s; retried", queue, error)
                 done = False
             else:
                 self.commits += 1

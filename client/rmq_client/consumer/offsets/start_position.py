@@ -8,21 +8,22 @@ from typing import Literal, TypeAlias
 from rmq_remoting.bodies.heartbeat import ConsumeFromWhere
 from rmq_remoting.message_queue import MessageQueue
 
-from ...errors import NotAuthorized, UsageError
+from ...checks import check_time_ms, refuse
+from ...errors import NotAuthorized
 from ...network.broker_api import BrokerApi
 
 ConsumeFrom: TypeAlias = Literal["first", "last"] | datetime
-"""At the oldest message, after the newest, or at the first message of a time (a naive one is local)."""
+"""At the oldest message, after the newest, or at the first message of a time, which must have a time zone."""
 
 
 def check_consume_from(consume_from: ConsumeFrom) -> ConsumeFrom:
-    """Return the value. Raises UsageError for any other, and for a time that cannot be sent to brokers."""
-    if consume_from in ("first", "last"):
-        return consume_from
+    """Return the value. Raises InvalidArgumentError for any other, and for a time without a time zone."""
     if isinstance(consume_from, datetime):
-        _milliseconds(consume_from)
+        check_time_ms("consume_from", consume_from)
         return consume_from
-    raise UsageError(f"consume_from {consume_from!r} must be 'first', 'last' or a datetime")
+    if not isinstance(consume_from, str) or consume_from not in ("first", "last"):
+        raise refuse("consume_from", consume_from, "must be 'first', 'last' or a datetime with a time zone")
+    return consume_from
 
 
 def to_wire(consume_from: ConsumeFrom) -> ConsumeFromWhere:
@@ -51,7 +52,7 @@ async def start_offset(
 async def offset_of(api: BrokerApi, address: str, queue: MessageQueue, consume_from: ConsumeFrom) -> int:
     """Return the offset of `consume_from` in this queue now.
 
-    Raises ClientError, UsageError for an invalid time.
+    Raises ClientError.
     """
     if consume_from == "first":
         try:
@@ -62,11 +63,4 @@ async def offset_of(api: BrokerApi, address: str, queue: MessageQueue, consume_f
             return 0
     if consume_from == "last":
         return await api.max_offset(address, queue)
-    return await api.search_offset(address, queue, _milliseconds(consume_from))
-
-
-def _milliseconds(time: datetime) -> int:
-    try:
-        return int(time.timestamp() * 1000)
-    except (OverflowError, ValueError, OSError) as error:
-        raise UsageError(f"{time} cannot be sent to a broker: {error}") from error
+    return await api.search_offset(address, queue, check_time_ms("time", consume_from))

@@ -17,7 +17,7 @@ from ..processing.send_back import FIRST_RETRY_LEVEL, SendBack
 from ..requests.ack_sender import AckSender, log_failure
 from ..requests.pop_client import PopClient
 
-log = logging.getLogger("rmq.client.consume")
+log = logging.getLogger(__name__)
 
 # Seconds of the brokers' delay levels, level 1 first (Apache RocketMQ 5.3.3, MessageStoreConfig).
 _LEVEL_SECONDS: Final[tuple[int, ...]] = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)

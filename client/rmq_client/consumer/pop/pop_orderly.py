@@ -27,7 +27,7 @@ from .acknowledger import PopAcknowledger
 from .pop_process_queue import PopProcessQueue, pop_queue
 from .settings import PopSettings
 
-log = logging.getLogger("rmq.client.consume")
+log = logging.getLogger(__name__)
 
 
 class PoppedBatch(ProcessQueue):

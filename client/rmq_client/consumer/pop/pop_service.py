@@ -23,7 +23,7 @@ from .acknowledger import PopAcknowledger, retry_seconds
 from .pop_process_queue import PopProcessQueue, pop_queue
 from .settings import PopSettings
 
-log = logging.getLogger("rmq.client.consume")
+log = logging.getLogger(__name__)
 
 # Invisible time of messages that found too many calls waiting (Apache RocketMQ 5.3.3: 5 s).
 _FULL_SECONDS: Final = 5.0

@@ -12,7 +12,7 @@ from ..requests.pop_source import PopSource
 from .pop_process_queue import PopProcessQueue
 from .source_popper import PopConsumption, SourcePopper
 
-log = logging.getLogger("rmq.client.consumer")
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import UsageError
+from ...checks import Seconds, check_int, check_seconds, set_fields, short_repr
 from ..requests.pop_client import MAX_POPPED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class PopSettings:
     """How a push consumer pops, if brokers divide the queues.
 
     `invisible_seconds`: time for which no other consumer gets a message. A message that the listener has for
-    longer is redelivered, whatever the listener returns. `batch_size`: messages of one pop. `max_unsettled`:
-    above this number of unacknowledged messages of one source, no more are popped.
+    longer is redelivered, whatever the listener returns. `max_messages`: most messages of one pop.
+    `max_unacknowledged`: above this number of unacknowledged messages of one source, no more are popped.
     """
 
-    invisible_seconds: float = 60.0
-    batch_size: int = MAX_POPPED
-    max_unsettled: int = 96
+    invisible_seconds: float
+    max_messages: int
+    max_unacknowledged: int
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if not 1 <= self.batch_size <= MAX_POPPED:
-            raise UsageError(f"batch_size={self.batch_size}: must be between 1 and {MAX_POPPED}")
-        if self.invisible_seconds < 1 or self.max_unsettled < 0:
-            raise UsageError(f"{self}: invisible_seconds must be at least 1, and no bound negative")
+    __repr__ = short_repr
+
+    def __init__(
+        self,
+        invisible_seconds: Seconds = 60.0,
+        max_messages: int = MAX_POPPED,
+        max_unacknowledged: int = 96,
+    ) -> None:
+        """Raises InvalidArgumentError."""
+        set_fields(
+            self,
+            invisible_seconds=check_seconds("invisible_seconds", invisible_seconds, least=1),
+            max_messages=check_int("max_messages", max_messages, least=1, most=MAX_POPPED),
+            max_unacknowledged=check_int("max_unacknowledged", max_unacknowledged, least=0),
+        )
 
     @property
     def invisible_ms(self) -> int:

@@ -17,12 +17,13 @@ from ...network.routing import RouteTable
 from ..processing.process_queue import ProcessQueue
 from ..processing.statistics import ConsumerStatistics
 from ..requests.pop_client import PopClient
+from ..requests.pop_source import PopSource
 from ..subscription import Subscription
 from ..timing import ConsumerTiming
 from .pop_process_queue import PopProcessQueue
 from .settings import PopSettings
 
-log = logging.getLogger("rmq.client.pop")
+log = logging.getLogger(__name__)
 
 # How long a broker holds a notification request.
 _HOLD_MS: Final = 15_000
@@ -72,8 +73,12 @@ class SourcePopper:
         timing: ConsumerTiming,
         subscription: Callable[[], Subscription | None],
         is_suspended: Callable[[], bool],
+        failing: Callable[[PopSource, ClientError | None], None],
     ) -> None:
+        """`failing` gets the error of each failed pop, and None once pops work again."""
         self.queue = queue
+        self._failing = failing
+        self._is_failing = False
         self._client = client
         self._service = service
         self._routes = routes
@@ -91,7 +96,7 @@ class SourcePopper:
         while not queue.closing:
             if self._is_suspended():
                 await asyncio.sleep(self._timing.suspended_pause_seconds)
-            elif queue.unacknowledged > self._settings.max_unsettled:
+            elif queue.unacknowledged > self._settings.max_unacknowledged:
                 queue.has_room.clear()
                 await queue.has_room.wait()
             elif pause := await self._turn():
@@ -108,15 +113,21 @@ class SourcePopper:
         """Pop, or wait until there are messages; return the pause before the next turn."""
         try:
             self._popping = asyncio.ensure_future(self._pop())
-            if await shielded(self._popping):
+            has_popped = await shielded(self._popping)
+            if self._is_failing:
+                self._is_failing = False
+                self._failing(self.queue.source, None)
+            if has_popped:
                 self._empty_pops = 0
                 return 0.0
             return await self._wait()
         except Busy as error:
-            log.debug("%s", error)
+            log.debug("pop not served for now source=%s cause=%s", self.queue.source.queue, error)
             return self._timing.busy_pause_seconds
         except ClientError as error:
-            log.warning("%s", error)
+            log.warning("pop failed source=%s cause=%s; retried", self.queue.source.queue, error)
+            self._is_failing = True
+            self._failing(self.queue.source, error)
             if isinstance(error, UnreachableError):
                 self._routes.request_failed(self.queue.source.topic)
             return self._timing.error_pause_seconds
@@ -139,7 +150,7 @@ class SourcePopper:
             self._address(),
             source,
             subscription,
-            self._settings.batch_size,
+            self._settings.max_messages,
             self._settings.invisible_ms,
             in_order=in_order,
             attempt_id=self._attempt_id,

@@ -19,7 +19,7 @@ from .process_queue import ProcessQueue
 from .send_back import RetryRules
 from .service import Clock, ConsumeService
 
-log = logging.getLogger("rmq.client.consume")
+log = logging.getLogger(__name__)
 
 # Delay level of messages that time out (Apache RocketMQ 5.3.3, ProcessQueue.cleanExpiredMsg).
 _TIMED_OUT_LEVEL: Final = 3

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from numbers import Integral, Real
 from typing import Any, Final, TypeAlias
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ...callables import is_coroutine_function
+from ...checks import Seconds, check_callable, check_flag, check_int, check_seconds, refuse
 from ...errors import UsageError
 
 # Delay level of dead letters (Apache RocketMQ 5.3.3, ConsumeConcurrentlyContext).
@@ -48,10 +47,9 @@ class ConsumeContext:
 
     def check(self) -> None:
         """Raise UsageError for invalid values."""
-        if self.ack_index is not None and not isinstance(self.ack_index, Integral):
-            raise UsageError(f"context.ack_index must be None or an int, not {self.ack_index!r}")
-        if not isinstance(self.delay_level, Integral):
-            raise UsageError(f"context.delay_level must be an int, not {self.delay_level!r}")
+        if self.ack_index is not None:
+            check_int("context.ack_index", self.ack_index, least=-1)
+        check_int("context.delay_level", self.delay_level, least=DEAD_LETTER)
 
 
 @dataclass(slots=True)
@@ -59,21 +57,19 @@ class OrderlyContext:
     """One call of an orderly listener. Its attributes count when the listener returns.
 
     `auto_commit`: if false, messages are consumed when the listener returns COMMIT, and SUCCESS only goes on
-    to the next ones. `suspend_current_queue_time_ms`: pause of the queue after LATER or ROLLBACK; None: that
-    of the consumer.
+    to the next ones. `suspend_seconds`: pause of the queue after LATER or ROLLBACK, a number or a timedelta;
+    None: that of the consumer.
     """
 
     queue: MessageQueue
     auto_commit: bool = True
-    suspend_current_queue_time_ms: int | None = None
+    suspend_seconds: Seconds | None = None
 
     def check(self) -> None:
         """Raise UsageError for invalid values."""
-        time_ms = self.suspend_current_queue_time_ms
-        if time_ms is not None and (not isinstance(time_ms, Real) or math.isnan(time_ms)):
-            raise UsageError(
-                f"context.suspend_current_queue_time_ms must be None or a number, not {time_ms!r}"
-            )
+        if self.suspend_seconds is not None:
+            self.suspend_seconds = check_seconds("context.suspend_seconds", self.suspend_seconds)
+        check_flag("context.auto_commit", self.auto_commit)
 
 
 ListenerOutcome: TypeAlias = ConsumeResult | None
@@ -84,7 +80,7 @@ Listener: TypeAlias = (
     | Callable[[list[MessageExt], Any], ListenerOutcome]
     | Callable[[list[MessageExt], Any], Awaitable[ListenerOutcome]]
 )
-"""Gets messages of one queue, at most `consume_message_batch_max_size`, and a ConsumeContext or
+"""Gets messages of one queue, at most `max_messages`, and a ConsumeContext or
 OrderlyContext if it has a second parameter. ConsumeResult.LATER, or any exception, means redelivery.
 """
 
@@ -130,15 +126,15 @@ class ListenerKind:
 
 
 def inspect_listener(
-    listener: object, *, orderly: bool = False, none_means: ConsumeResult = ConsumeResult.SUCCESS
+    listener: Callable[..., Any], *, orderly: bool = False, none_means: ConsumeResult = ConsumeResult.SUCCESS
 ) -> ListenerKind:
     """Find out how to call the listener. Raises UsageError for an object that is no listener."""
     if none_means not in (ConsumeResult.SUCCESS, ConsumeResult.LATER):
-        raise UsageError(f"none_means must be ConsumeResult.SUCCESS or LATER, not {none_means!r}")
-    if not callable(listener):
-        raise UsageError(f"the listener must be a function or a coroutine function, not {listener!r}")
-    is_coroutine = is_coroutine_function(listener)
-    return ListenerKind(listener, is_coroutine, _takes_context(listener), orderly, none_means)
+        raise refuse("none_means", none_means, "must be ConsumeResult.SUCCESS or ConsumeResult.LATER")
+    takes_context = callable(listener) and _takes_context(listener)
+    called_with = "a list of messages and a context" if takes_context else "a list of messages"
+    function = check_callable("listener", listener, 2 if takes_context else 1, called_with)
+    return ListenerKind(function, is_coroutine_function(function), takes_context, orderly, none_means)
 
 
 def _takes_context(listener: Callable[..., Any]) -> bool:

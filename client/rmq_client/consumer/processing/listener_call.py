@@ -16,7 +16,7 @@ from ...namespaces import NO_NAMESPACE, Namespace
 from .listener import ConsumeContext, ConsumeResult, Context, ListenerKind, ListenerOutcome
 from .process_queue import ProcessQueue
 
-log = logging.getLogger("rmq.client.listener")
+log = logging.getLogger(__name__)
 
 Now = Callable[[], float]
 """Returns seconds of a monotonic clock."""

@@ -11,6 +11,7 @@ from typing import Final
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ...checks import check_seconds
 from ...errors import ClientError
 from ..offsets.offset_store import OffsetStore
 from .listener import ConsumeResult, ListenerKind, OrderlyContext
@@ -19,15 +20,15 @@ from .message_state import MessageEvent, MessageState
 from .process_queue import ProcessQueue
 from .service import Clock, ConsumeService
 
-log = logging.getLogger("rmq.client.consume")
+log = logging.getLogger(__name__)
 
 # Apache RocketMQ 5.3.3, ConsumeMessageOrderlyService.
 _MAX_SECONDS_IN_A_ROW: Final = 60.0
 _YIELD_SECONDS: Final = 0.01
 _LOCK_SECONDS: Final = 0.1
 _LOCK_AGAIN_SECONDS: Final = 3.0
-_MIN_SUSPEND_MS: Final = 10
-_MAX_SUSPEND_MS: Final = 30_000
+_MIN_SUSPEND_SECONDS: Final = 0.01
+_MAX_SUSPEND_SECONDS: Final = 30.0
 
 SendToDeadLetters = Callable[[MessageExt], Awaitable[None]]
 """Makes a message a dead letter. Raises ClientError."""
@@ -41,7 +42,7 @@ class OrderlySettings:
 
     batch_size: int = 1
     retry_seconds: float = 5.0
-    suspend_ms: int = 1_000
+    suspend_seconds: float = 1.0
     max_reconsume_times: int | None = None
 
 
@@ -181,11 +182,11 @@ class OrderlyService(ConsumeService):
 
     def _suspend(self, process_queue: ProcessQueue, context: OrderlyContext | None) -> None:
         """Pause the queue; its refused messages come first afterwards."""
-        suspend_ms = context.suspend_current_queue_time_ms if context is not None else None
-        if suspend_ms is None:
-            suspend_ms = self._settings.suspend_ms
+        seconds = self._settings.suspend_seconds
+        if context is not None and context.suspend_seconds is not None:
+            seconds = check_seconds("context.suspend_seconds", context.suspend_seconds)
         self._end_turn(process_queue)
-        seconds = min(max(suspend_ms, _MIN_SUSPEND_MS), _MAX_SUSPEND_MS) / 1000
+        seconds = min(max(seconds, _MIN_SUSPEND_SECONDS), _MAX_SUSPEND_SECONDS)
         self._pause(process_queue, seconds, self._retry_refused)
 
     def _retry_refused(self, process_queue: ProcessQueue) -> None:

@@ -18,7 +18,7 @@ from ...errors import UsageError
 from ...network.mailbox import Mailbox
 from .listener_call import ListenerCall, ListenerCaller
 
-log = logging.getLogger("rmq.client.listener")
+log = logging.getLogger(__name__)
 
 # Calls that may wait for a worker.
 DEFAULT_CAPACITY: Final = 32_768

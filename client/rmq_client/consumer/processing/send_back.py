@@ -33,7 +33,7 @@ from ...network.routing import RouteTable
 from ...settings import ClientSettings
 from .listener import DEAD_LETTER
 
-log = logging.getLogger("rmq.client.send_back")
+log = logging.getLogger(__name__)
 
 # Producer group of a consumer's sends (Apache RocketMQ 5.3.3, MixAll.CLIENT_INNER_PRODUCER_GROUP).
 _INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"

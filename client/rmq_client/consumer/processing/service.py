@@ -21,7 +21,7 @@ from .process_queue import ProcessQueue
 from .runners import Runner
 from .statistics import ConsumerStatistics
 
-log = logging.getLogger("rmq.client.consume")
+log = logging.getLogger(__name__)
 
 _DIRECT_RESULTS = {
     ConsumeResult.SUCCESS: CMResult.CR_SUCCESS,

@@ -12,7 +12,7 @@ from ...errors import ClientError
 from ...network.broker_api import BrokerApi
 from .pull_source import PullSource
 
-log = logging.getLogger("rmq.client.pull_consumer")
+log = logging.getLogger(__name__)
 
 
 class OffsetCommitter:

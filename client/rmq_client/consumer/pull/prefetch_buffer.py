@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ..flow_control import FlowControl
+from ..read_ahead import Ahead
 from .prefetched_queue import PrefetchedQueue, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Where a message was taken from, and how often that queue had moved to another offset by then."""
+
+    fetched: PrefetchedQueue
+    moves: int
 
 
 class PrefetchBuffer:
@@ -65,17 +75,47 @@ class PrefetchBuffer:
 
     def take(self, max_messages: int) -> list[MessageExt]:
         """Return up to `max_messages` messages of the queues that have some."""
-        messages: list[MessageExt] = []
-        ready = self._ready
-        while ready and len(messages) < max_messages:
+        return [message for _, messages in self._take(max_messages) for message in messages]
+
+    def take_ahead(self, max_messages: int) -> list[Ahead[Taken]]:
+        """Take messages that can be given back."""
+        return [
+            Ahead(message, Taken(fetched, fetched.moves))
+            for fetched, messages in self._take(max_messages)
+            for message in messages
+        ]
+
+    def give_back(self, left: list[Ahead[Taken]], last: Ahead[Taken] | None) -> None:
+        """Put messages back that were not yielded. The one before, `last`, may still be in process."""
+        self._polled_from.clear()
+        if last is not None and self._is_current(last.origin):
+            self._polled_from[last.origin.fetched.queue] = last.message.queue_offset
+        by_queue: dict[PrefetchedQueue, list[MessageExt]] = {}
+        for one in left:
+            if self._is_current(one.origin):
+                by_queue.setdefault(one.origin.fetched, []).append(one.message)
+        for fetched, messages in by_queue.items():
+            fetched.give_back(messages)
+
+    def _is_current(self, taken: Taken) -> bool:
+        """Whether the queue is still read, and from no other offset since."""
+        fetched = taken.fetched
+        return self._queues.get(fetched.queue) is fetched and fetched.moves == taken.moves
+
+    def _take(self, max_messages: int) -> list[tuple[PrefetchedQueue, list[MessageExt]]]:
+        taken: list[tuple[PrefetchedQueue, list[MessageExt]]] = []
+        ready, count = self._ready, 0
+        while ready and count < max_messages:
             fetched = ready.popleft()
             if self._queues.get(fetched.queue) is fetched:
                 if fetched.position is not None:
                     self._polled_from.setdefault(fetched.queue, fetched.position)
-                messages += fetched.take(max_messages - len(messages))
+                messages = fetched.take(max_messages - count)
+                count += len(messages)
+                taken.append((fetched, messages))
                 if len(fetched):
                     ready.append(fetched)
-        return messages
+        return taken
 
     def raise_failure(self) -> None:
         """Raise the ClientError of a queue that cannot be read, once for each failure."""

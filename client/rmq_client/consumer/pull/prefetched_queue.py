@@ -12,11 +12,11 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ...errors import Busy, ClientError, NotRunning
-from ...pull_status import PullStatus
+from ...pull_status import PullStatus, moved_text
 from ..flow_control import FlowControl
 from ..requests.pull_client import PullResult
 
-log = logging.getLogger("rmq.client.pull_consumer")
+log = logging.getLogger(__name__)
 
 _BUSY_PAUSE_SECONDS: Final = 0.02
 _ERROR_PAUSE_SECONDS: Final = 1.0
@@ -66,6 +66,8 @@ class PrefetchedQueue:
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_given_up = False
+        # Counts the moves to another offset.
+        self.moves = 0
 
     # --- for the reader ---
 
@@ -83,6 +85,13 @@ class PrefetchedQueue:
             self.position = max(messages[-1].queue_offset + 1, after or 0)
             self._room.set()
         return messages
+
+    def give_back(self, messages: list[MessageExt]) -> None:
+        """Put messages that were taken last back to the front."""
+        self._messages.extendleft(reversed(messages))
+        self._bytes += sum(len(message.body) for message in messages)
+        self.position = messages[0].queue_offset
+        self._arrived(self)
 
     def pause(self) -> None:
         """Return no messages, and prefetch no further."""
@@ -127,6 +136,7 @@ class PrefetchedQueue:
 
     def _go_to(self, offset: int | None) -> None:
         """Drop the prefetched messages, and set the next offset."""
+        self.moves += 1
         self._messages.clear()
         self._bytes = 0
         self._next_offset = self.position = offset
@@ -148,7 +158,7 @@ class PrefetchedQueue:
                 self._fail(error)
                 return
             except ClientError as error:
-                log.warning("%s", error)
+                log.info("queue not readable queue=%s cause=%s; retried", self.queue, error)
                 self._fail(error)
                 await asyncio.sleep(_ERROR_PAUSE_SECONDS)
             except Exception as error:
@@ -171,7 +181,8 @@ class PrefetchedQueue:
         moved = False
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "offset not on the broker queue=%s offset=%s first=%d end=%d; reading continues at %d",
+                "%s queue=%s offset=%s first=%d end=%d; reading continues at %d",
+                moved_text(self._next_offset, result.min_offset, result.max_offset),
                 self.queue,
                 self._next_offset,
                 result.min_offset,

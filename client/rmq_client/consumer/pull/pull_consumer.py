@@ -13,6 +13,20 @@ from typing import Final
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ...checks import (
+    Seconds,
+    check_callable,
+    check_flag,
+    check_instance,
+    check_int,
+    check_offset,
+    check_optional,
+    check_queue,
+    check_queues,
+    check_seconds,
+    check_time_ms,
+    refuse,
+)
 from ...clock import now_ms
 from ...errors import NotRunning, UsageError
 from ...lifetime import Lifetime
@@ -20,28 +34,31 @@ from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi
 from ...network.instance import ClientInstance
 from ...producer.producer import trace_producer
-from ...settings import ClientSettings
+from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..flow_control import FlowControl
 from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
 from ..polling_member import PollingMember
+from ..read_ahead import ReadAhead
 from ..rebalancing.allocation import Allocation, averagely, with_namespace
 from ..requests.pull_client import PullClient, PullResult, PullSettings
-from ..subscription import Subscription
+from ..subscription import Subscription, Topics, subscriptions_to
 from ..timing import ConsumerTiming
 from .offset_committer import OffsetCommitter
-from .prefetch_buffer import PrefetchBuffer
+from .prefetch_buffer import PrefetchBuffer, Taken
 from .prefetched_queue import PrefetchedQueue
 from .pull_rebalancer import PullRebalancer
 from .pull_source import PullSource
 from .queue_listeners import QueueListeners, QueuesListener
 
-log = logging.getLogger("rmq.client.pull_consumer")
+log = logging.getLogger(__name__)
 
+# Messages that cross to the application's thread at once.
+_READ_AHEAD_MESSAGES: Final = 32
 _DEFAULT_PULL: Final = PullSettings()
-_DEFAULT_BUFFER: Final = FlowControl()
+_DEFAULT_FLOW_CONTROL: Final = FlowControl()
 _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
@@ -51,14 +68,13 @@ class PullConsumer(Lifetime):
 
     ::
 
-        async with PullConsumer("127.0.0.1:9876", group="audit", consume_from="first") as consumer:
-            await consumer.assign(await consumer.queues("orders"))
+        async with PullConsumer("127.0.0.1:9876", group="audit", topics="orders") as consumer:
             for message in await consumer.poll(timeout_seconds=5):
                 ...
             await consumer.commit()
 
-    Messages are prefetched, up to `buffer` per queue. The application assigns queues, or it subscribes to
-    topics, whose queues the members of the group share. The application decides when to `commit`; with
+    Messages are prefetched, up to `flow_control` per queue. The application assigns queues, or it subscribes
+    to topics, whose queues the members of the group share. The application decides when to `commit`; with
     `auto_commit` the consumer commits every few seconds. Belongs to one loop.
     """
 
@@ -67,36 +83,43 @@ class PullConsumer(Lifetime):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
+        topics: Topics = (),
         consume_from: ConsumeFrom = "last",
         pull: PullSettings = _DEFAULT_PULL,
-        buffer: FlowControl = _DEFAULT_BUFFER,
+        flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         auto_commit: bool = False,
         allocation: Allocation = averagely,
         timing: ConsumerTiming = _DEFAULT_TIMING,
         trace: Tracing | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """Prepare a consumer. Raises UsageError.
+        """Prepare a consumer. Raises InvalidArgumentError.
 
+        `topics` are subscribed to at the start, as by `subscribe`: one name, several names, or a mapping of
+        names to tags or to an `Sql` expression. Without them, `assign` queues or `subscribe` later.
         `consume_from` counts for queues without a committed offset of the group. `auto_commit`: every
         `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
         queue. `allocation`: how the group's members divide the queues of subscribed topics. Of `timing`, only
         commits and rebalancing count. `trace`: messages that `poll` returns are traced as consumed.
         """
+        self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
-        self.group = group
         self._group = self._namespace.checked_group(group)
+        self.group = group
+        self._topics = subscriptions_to(topics, self._namespace, now_ms())
         self._consume_from = check_consume_from(consume_from)
-        self._namesrv = namesrv
-        self._pull_settings = pull
-        self._auto_commit = auto_commit
-        self._allocation = allocation
-        self._timing = timing
-        self._tracing = trace
+        self._namesrv = check_namesrv(namesrv)
+        self._pull_settings = check_instance("pull", pull, PullSettings, "pass PullSettings(...)")
+        self._auto_commit = check_flag("auto_commit", auto_commit)
+        self._allocation = check_callable("allocation", allocation, 3, "client id, queues and client ids")
+        self._timing = check_instance("timing", timing, ConsumerTiming, "pass ConsumerTiming(...)")
+        self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
-        self._settings = settings
         self._listeners = QueueListeners(self._namespace)
-        self._prefetched = PrefetchBuffer(buffer)
+        bounds = check_instance("flow_control", flow_control, FlowControl, "pass FlowControl(...)")
+        self._prefetched = PrefetchBuffer(bounds)
+        # For iterating on the blocking face.
+        self.read_ahead: ReadAhead[Taken] = ReadAhead(self._fill_read_ahead)
         self._subscriptions: dict[str, Subscription] = {}
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
@@ -111,9 +134,15 @@ class PullConsumer(Lifetime):
     # --- lifecycle ---
 
     async def start(self) -> None:
-        """Join the group; nothing is read before `assign` or `subscribe`. Raises UsageError."""
+        """Join the group, and subscribe to the topics. Raises ClientError, also for an unknown topic."""
         async with self._starts_or_stops:
             await self._start()
+        try:
+            for topic, subscription in self._topics.items():
+                await self._subscribe(topic, subscription)
+        except BaseException:
+            await self.stop()
+            raise
 
     async def _start(self) -> None:
         if self._instance is not None:
@@ -170,6 +199,10 @@ class PullConsumer(Lifetime):
         instance = self._instance
         if instance is None:
             return
+        if instance.is_forked:
+            self._instance = None
+            return
+        self._settle()
         await self._sharing.stop()
         await self._committer.wait()
         if self._auto_commit:
@@ -207,8 +240,9 @@ class PullConsumer(Lifetime):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic. Raises ClientError."""
+        topic = self._namespace.checked_topic(topic)
         instance = self._running()
-        route = await instance.run(instance.routes.refresh(self._namespace.wrap(topic)))
+        route = await instance.run(instance.routes.refresh(topic))
         return self._namespace.unwrap_queues(route.read_queues)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str | Mapping[str, str] = "*") -> None:
@@ -217,17 +251,22 @@ class PullConsumer(Lifetime):
         `expression`: tags such as `paid || sent`, or an `Sql` expression, for all topics or by topic. Raises
         ClientError, and UsageError for a consumer that subscribes to topics.
         """
+        wanted = list(dict.fromkeys(self._namespace.wrap_queues(check_queues("queues", queues))))
+        if not isinstance(expression, (str, Mapping)):
+            raise refuse(
+                "expression", expression, "must be tags, an Sql(...), or a mapping of topics to them"
+            )
         instance = self._running()
+        self._settle()
         if self._sharing.topics:
             raise UsageError(
                 f"consumer {self.group} subscribes to topics: it cannot have queues assigned, too"
             )
-        wanted = list(dict.fromkeys(self._namespace.wrap_queues(queues)))
         topics = dict.fromkeys(queue.topic for queue in wanted)
         if isinstance(expression, str):
             by_topic = dict.fromkeys(topics, expression)
         else:
-            by_topic = {self._namespace.wrap(topic): one for topic, one in expression.items()}
+            by_topic = {self._namespace.checked_topic(topic): one for topic, one in expression.items()}
         fresh = {topic: Subscription(topic, by_topic.get(topic, "*"), now_ms()) for topic in topics}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         known, self._subscriptions = self._subscriptions, fresh
@@ -245,12 +284,16 @@ class PullConsumer(Lifetime):
 
         Raises ClientError, and UsageError for a consumer that has queues assigned.
         """
+        topic = self._namespace.checked_topic(topic)
+        await self._subscribe(topic, Subscription(topic, expression, now_ms()))
+
+    async def _subscribe(self, topic: str, subscription: Subscription) -> None:
         instance = self._running()
+        self._settle()
         if self._prefetched and not self._sharing.topics:
             raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
-        topic = self._namespace.wrap(topic)
         known = self._subscriptions
-        fresh = {**known, topic: Subscription(topic, expression, now_ms())}
+        fresh = {**known, topic: subscription}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         self._subscriptions = fresh
         if topic in known and not known[topic].wants_as(fresh[topic]):
@@ -260,8 +303,9 @@ class PullConsumer(Lifetime):
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic. Raises ClientError."""
+        topic = self._namespace.checked_topic(topic)
         instance = self._running()
-        topic = self._namespace.wrap(topic)
+        self._settle()
         await self._sharing.remove_topic(topic)
         self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
         await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
@@ -272,32 +316,32 @@ class PullConsumer(Lifetime):
 
         Routes are refreshed every `settings.route_refresh_seconds`. Raises ClientError.
         """
+        check_callable("listener", listener, 2, "the topic and its queues")
         queues = await self.queues(topic)
         topic = self._namespace.wrap(topic)
         self._running()
         self._listeners.add(topic, listener, queues)
         return queues
 
-    def assignment(self) -> list[MessageQueue]:
+    def assigned_queues(self) -> list[MessageQueue]:
         """Return the queues that are read."""
         return sorted(self._namespace.unwrap_queues(self._prefetched.queues()))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return no messages of these queues for now. Raises UsageError for a queue that is not assigned."""
-        for queue in queues:
+        for queue in check_queues("queues", queues):
             self._of(queue).pause()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Return messages of these queues again. Raises UsageError for a queue that is not assigned."""
-        for queue in queues:
+        for queue in check_queues("queues", queues):
             self._of(queue).resume()
 
     # --- offsets and routes ---
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at `offset`, and drop prefetched messages. Raises UsageError."""
-        if offset < 0:
-            raise UsageError(f"offset {offset}: must be at least 0")
+        check_offset("offset", offset)
         await self._go_to(queue, offset)
 
     async def seek_to_beginning(self, queue: MessageQueue) -> None:
@@ -310,14 +354,17 @@ class PullConsumer(Lifetime):
 
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
         """Continue at the first message that was stored at that time or later. Raises ClientError."""
+        check_time_ms("time", time)
         await self._seek_to(queue, time)
 
     async def offset_for_time(self, queue: MessageQueue, time: datetime) -> int:
         """Return the offset of the first message stored at that time or later, without moving.
 
-        A naive time is local. Raises ClientError.
+        `time` has a time zone. Raises ClientError.
         """
-        queue = self._namespace.wrap_queue(queue)
+        queue = self._namespace.wrap_queue(check_queue("queue", queue))
+        check_time_ms("time", time)
+        self._running()
         return await offset_of(self._api, await self._source.address_of(queue), queue, time)
 
     async def position(self, queue: MessageQueue) -> int:
@@ -329,6 +376,8 @@ class PullConsumer(Lifetime):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the committed offset of the group on the broker, None without one. Raises ClientError."""
+        check_queue("queue", queue)
+        self._running()
         return await self._committer.committed(self._namespace.wrap_queue(queue))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -336,7 +385,14 @@ class PullConsumer(Lifetime):
 
         Raises ClientError for the first queue that could not be committed; the other queues are.
         """
+        if offsets is not None:
+            if not isinstance(offsets, Mapping):
+                raise refuse("offsets", offsets, "must be a mapping of queues to offsets")
+            for queue, offset in offsets.items():
+                check_queue("offsets", queue)
+                check_offset("offsets", offset)
         self._running()
+        self._settle()
         if offsets is None:
             await self._committer.commit(self._prefetched.positions())
         else:
@@ -345,30 +401,56 @@ class PullConsumer(Lifetime):
 
     # --- messages ---
 
-    async def poll(self, max_messages: int = 32, timeout_seconds: float = 5.0) -> list[MessageExt]:
+    async def poll(self, max_messages: int = 32, timeout_seconds: Seconds = 5.0) -> list[MessageExt]:
         """Return messages of the assigned queues, in the order of each queue; none if none arrive in time.
 
         Raises ClientError if a queue cannot be read and no other has messages. Reading goes on, and the next
         poll may succeed.
         """
+        check_int("max_messages", max_messages, least=1)
+        seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._running()
-        self._prefetched.begin_poll()
-        if self._auto_commit and self._committer.is_due():
-            self._committer.commit_in_background(self._prefetched.positions())
-        prefetched = self._prefetched
+        self._begin_poll()
         messages = self._take(max_messages)
-        if messages or timeout_seconds <= 0:
+        if messages or not seconds:
             return messages
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with asyncio.timeout(seconds):
                 while not messages and self._instance is not None:
-                    prefetched.changed.clear()
-                    prefetched.raise_failure()
-                    await prefetched.changed.wait()
+                    await self._wait_for_more()
                     messages = self._take(max_messages)
         except TimeoutError:
             pass
         return messages
+
+    def _begin_poll(self) -> None:
+        self._settle()
+        self._prefetched.begin_poll()
+        if self._auto_commit and self._committer.is_due():
+            self._committer.commit_in_background(self._prefetched.positions())
+
+    async def _wait_for_more(self) -> None:
+        self._prefetched.changed.clear()
+        self._prefetched.raise_failure()
+        await self._prefetched.changed.wait()
+
+    async def _fill_read_ahead(self) -> None:
+        """Wait for messages, and put them into `read_ahead`: for iterating on the blocking face."""
+        self._running()
+        self._begin_poll()
+        taken = self._prefetched.take_ahead(_READ_AHEAD_MESSAGES)
+        while not taken and self._instance is not None:
+            await self._wait_for_more()
+            taken = self._prefetched.take_ahead(_READ_AHEAD_MESSAGES)
+        self._trace([one.message for one in taken])
+        self.read_ahead.put(taken)
+
+    def _settle(self) -> None:
+        """Take back the messages that the blocking face has not yielded."""
+        ahead = self.read_ahead
+        if ahead or ahead.last is not None:
+            last, ahead.last = ahead.last, None
+            self._prefetched.give_back(ahead.take_back(), last)
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
         """Yield message by message until the consumer is stopped; commits include them. Raises as `poll`."""
@@ -378,12 +460,17 @@ class PullConsumer(Lifetime):
 
     def _take(self, max_messages: int) -> list[MessageExt]:
         messages = self._prefetched.take(max_messages)
+        self._trace(messages)
+        return messages
+
+    def _trace(self, messages: list[MessageExt]) -> None:
         if messages and self._tracer is not None:
             self._tracer.consumed_by_poll(messages)
-        return messages
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
         """Pull once, apart from prefetching and without a change of position. Raises ClientError."""
+        check_queue("queue", queue)
+        check_offset("offset", offset)
         self._running()
         return await self._source.pull(self._namespace.wrap_queue(queue), offset)
 
@@ -441,6 +528,9 @@ class PullConsumer(Lifetime):
         return self._subscriptions.get(topic)
 
     def _of(self, queue: MessageQueue) -> PrefetchedQueue:
+        check_queue("queue", queue)
+        self._running()
+        self._settle()
         fetched = self._prefetched.get(self._namespace.wrap_queue(queue))
         if fetched is None:
             raise UsageError(f"{queue} is not assigned to this consumer: assign() it first")
@@ -449,6 +539,7 @@ class PullConsumer(Lifetime):
     def _running(self) -> ClientInstance:
         if self._instance is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with PullConsumer(...)`")
+        self._check_process()
         return self._instance
 
 

@@ -14,7 +14,7 @@ from ..rebalancing.allocation import Allocation
 from ..rebalancing.rebalance import ClientRebalance
 from ..timing import ConsumerTiming
 
-log = logging.getLogger("rmq.client.pull_consumer")
+log = logging.getLogger(__name__)
 
 Apply = Callable[[str, frozenset[MessageQueue], float], Awaitable[None]]
 """Has a consumer read these queues of a topic and no others. It waits this number of seconds before it

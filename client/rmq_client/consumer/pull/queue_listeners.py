@@ -12,7 +12,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 
-log = logging.getLogger("rmq.client.pull_consumer")
+log = logging.getLogger(__name__)
 
 QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
 """Is called with a topic and its readable queues when these have changed."""

@@ -18,7 +18,7 @@ from ..rebalancing.share import Share
 from ..timing import ConsumerTiming
 from .queue_locks import LOCK_LIFE_SECONDS, QueueLocks
 
-log = logging.getLogger("rmq.client.consumer")
+log = logging.getLogger(__name__)
 
 StartOffset = Callable[[], Awaitable[int]]
 

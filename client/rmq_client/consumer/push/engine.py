@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rmq_remoting.errors import RequestError
 from rmq_remoting.host import local_address
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ...clock import now_ms
-from ...errors import BrokerUnreachable
+from ...errors import BrokerUnreachable, request_failure
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ..flow_control import FlowControl
@@ -44,14 +45,17 @@ from ..subscription import Subscription
 from .assigned_queues import AssignedQueues, StartOffset
 from .engine_settings import EngineSettings
 from .group_membership import GroupMembership
+from .obstacles import Obstacles
 from .queue_locks import QueueLocks
 from .queue_puller import PullerCallbacks, QueuePuller
 from .running_info import running_info
 
-log = logging.getLogger("rmq.client.consumer")
+log = logging.getLogger(__name__)
 
 _MAX_CLEANING_SECONDS: Final = 60.0
 _LOCK_FIRST_SECONDS: Final = 1.0
+# Of a `commit_seconds` of 0, which makes a pull consumer commit with every poll.
+_LEAST_COMMIT_SECONDS: Final = 0.01
 
 
 class ConsumerEngine(GroupMembership):
@@ -62,9 +66,11 @@ class ConsumerEngine(GroupMembership):
         settings: EngineSettings,
         instance: ClientInstance,
         subscriptions: Mapping[str, Subscription],
+        obstacles: Obstacles,
         share_changes: ShareChangeNotifier | None = None,
     ) -> None:
         super().__init__(settings, instance, subscriptions)
+        self._obstacles = obstacles
         self._share_changes = share_changes
         self._namespace = Namespace(instance.settings.namespace)
         self._rules = RetryRules(settings.group, settings.max_reconsume_times)
@@ -135,7 +141,9 @@ class ConsumerEngine(GroupMembership):
         await self._join()
         self._start(self._keep_balanced(), "rebalance")
         timing = self.settings.timing
-        self._start(self._repeat(self._commit, timing.commit_seconds), "commit offsets")
+        self._start(
+            self._repeat(self._commit, max(timing.commit_seconds, _LEAST_COMMIT_SECONDS)), "commit offsets"
+        )
         self._start(self._repeat(self._sample, SAMPLE_SECONDS), "statistics")
         if isinstance(self.service, ConcurrentService):
             cleaning = min(_MAX_CLEANING_SECONDS, timing.consume_timeout_seconds / 4)
@@ -176,11 +184,49 @@ class ConsumerEngine(GroupMembership):
             share = await self._rebalance.share(topic)
             if topic not in self.subscriptions:
                 continue  # unsubscribed in the meantime
+            self._note_failure(topic)
             if share is None or not await self._apply(topic, share):
                 balanced = False
         if self._share_changes is not None:
             self._share_changes.compare(self.assigned_queues())
+        self._obstacles.forget_all_but(self._consumed().__contains__)
+        if balanced:
+            self._obstacles.balanced()
         return balanced
+
+    async def wait_ready(self, timeout_seconds: float) -> None:
+        """Wait until this consumer has its share, and connections to the brokers of its topics.
+
+        Raises the ClientError that is in the way.
+        """
+        deadline = self._loop.time() + timeout_seconds
+        await self._obstacles.wait_ready(f"consumer {self.group}", timeout_seconds)
+        routes = self._instance.routes.existing
+        for topic in [topic for topic in self.subscriptions if topic in routes]:
+            for name in routes[topic].brokers:
+                address = routes[topic].broker_address(name)
+                if address is None:
+                    continue
+                about = f"connection to broker {name}"
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._instance.connections.connect(address)
+                except RequestError as error:
+                    raise request_failure(error, about) from error
+                except TimeoutError:
+                    late = f"{about} at {address} not open within {timeout_seconds:g} s"
+                    raise BrokerUnreachable(late) from None
+
+    def _consumed(self) -> set[Hashable]:
+        """Return the topics and queues that obstacles are noted for."""
+        return {*self.subscriptions, *self._assigned.queues()}
+
+    def _note_failure(self, topic: str) -> None:
+        failure = self._rebalance.failures.get(topic)
+        if failure is None:
+            self._obstacles.passed(topic)
+        else:
+            self._obstacles.met(topic, failure)
 
     async def _apply(self, topic: str, share: Share) -> bool:
         return await self._assigned.apply(topic, share)
@@ -243,7 +289,7 @@ class ConsumerEngine(GroupMembership):
         return OrderlySettings(
             settings.batch_size,
             settings.timing.retry_seconds,
-            settings.suspend_ms,
+            settings.suspend_seconds,
             settings.max_reconsume_times,
         )
 
@@ -264,6 +310,7 @@ class ConsumerEngine(GroupMembership):
             announce=self._instance.announce,
             is_suspended=lambda: self.suspended,
             count_pull=self._count_pull,
+            obstacles=self._obstacles,
         )
         puller = QueuePuller(
             process_queue,

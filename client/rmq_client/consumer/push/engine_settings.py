@@ -24,7 +24,7 @@ class EngineSettings:
     workers: int
     batch_size: int
     max_reconsume_times: int | None
-    suspend_ms: int
+    suspend_seconds: float
     offsets_folder: Path
     pull: PullSettings
     flow_control: FlowControl

@@ -22,7 +22,7 @@ from ..processing.statistics import TopicStatistics
 from ..subscription import Subscription
 from .engine_settings import EngineSettings
 
-log = logging.getLogger("rmq.client.consumer")
+log = logging.getLogger(__name__)
 
 
 class GroupMembership(ConsumerMember):

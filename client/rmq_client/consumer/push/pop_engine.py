@@ -6,7 +6,7 @@ clientRebalance=false.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 from rmq_remoting.bodies.running_info import ConsumerRunningInfo, PopProcessQueueInfo
@@ -15,6 +15,7 @@ from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ...clock import now_ms
+from ...errors import ClientError
 from ...network.instance import ClientInstance
 from ..pop.acknowledger import PopAcknowledger
 from ..pop.pop_orderly import PopOrderlyService, PoppedBatch
@@ -36,6 +37,7 @@ from ..requests.pop_source import PopSource
 from ..subscription import Subscription
 from .engine import ConsumerEngine
 from .engine_settings import EngineSettings
+from .obstacles import Obstacles
 
 # Renewals of the invisible time of ordered messages per invisible time.
 _RENEWALS_PER_INVISIBLE_TIME: Final = 6
@@ -50,6 +52,7 @@ class PopEngine(ConsumerEngine):
         pop_settings: PopSettings,
         instance: ClientInstance,
         subscriptions: Mapping[str, Subscription],
+        obstacles: Obstacles,
         share_changes: ShareChangeNotifier | None = None,
     ) -> None:
         self._pop_settings = pop_settings
@@ -57,7 +60,7 @@ class PopEngine(ConsumerEngine):
         self._pop_client = PopClient(
             instance.connections, settings.group, instance.settings, now_ms, from_newest=from_newest
         )
-        super().__init__(settings, instance, subscriptions, share_changes)
+        super().__init__(settings, instance, subscriptions, obstacles, share_changes)
         self._acknowledger = PopAcknowledger(
             self._pop_client, AckSender(self._pop_client), instance.routes, self._send_back
         )
@@ -221,7 +224,17 @@ class PopEngine(ConsumerEngine):
             timing=self.settings.timing,
             subscription=lambda: self.subscriptions.get(source.topic),
             is_suspended=lambda: self.suspended,
+            failing=self._pop_failing,
         )
+
+    def _pop_failing(self, source: PopSource, error: ClientError | None) -> None:
+        if error is None:
+            self._obstacles.passed(source)
+        else:
+            self._obstacles.met(source, error)
+
+    def _consumed(self) -> set[Hashable]:
+        return {*super()._consumed(), *self._pop_sources.sources()}
 
     def _task_failed(self) -> None:
         """Rebalance soon, which restarts ended loops."""

@@ -10,6 +10,19 @@ from typing import Final
 
 from rmq_remoting.message_queue import MessageQueue
 
+from ...checks import (
+    Seconds,
+    check_callable,
+    check_each,
+    check_flag,
+    check_instance,
+    check_int,
+    check_optional,
+    check_optional_callable,
+    check_optional_int,
+    check_seconds,
+    refuse,
+)
 from ...clock import now_ms
 from ...errors import NotRunning, UsageError
 from ...hooks.consume import ConsumeHook
@@ -17,7 +30,7 @@ from ...lifetime import Lifetime
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...producer.producer import trace_producer
-from ...settings import ClientSettings
+from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
@@ -37,6 +50,7 @@ from ..subscription import Subscription, Topics, subscriptions_to
 from ..timing import ConsumerTiming
 from .engine import ConsumerEngine
 from .engine_settings import EngineSettings
+from .obstacles import ErrorListener, Obstacles
 from .pop_engine import PopEngine
 
 _DEFAULT_PULL: Final = PullSettings()
@@ -81,9 +95,9 @@ class PushConsumer(Lifetime):
         broadcasting: bool = False,
         consume_from: ConsumeFrom = "last",
         workers: int = 20,
-        consume_message_batch_max_size: int = 1,
+        max_messages: int = 1,
         max_reconsume_times: int | None = None,
-        suspend_current_queue_time_ms: int = 1_000,
+        suspend_seconds: Seconds = 1.0,
         none_means: ConsumeResult = ConsumeResult.SUCCESS,
         hooks: Sequence[ConsumeHook] = (),
         trace: Tracing | None = None,
@@ -92,31 +106,42 @@ class PushConsumer(Lifetime):
         flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         allocation: Allocation = averagely,
         share_listener: ShareListener | None = None,
+        error_listener: ErrorListener | None = None,
         client_rebalance: bool = True,
         pop: PopSettings = _DEFAULT_POP,
         timing: ConsumerTiming = _DEFAULT_TIMING,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """Prepare a consumer. Raises UsageError.
+        """Prepare a consumer. Raises InvalidArgumentError.
 
         `topics`: one name, several names, or a mapping of names to tags such as `paid || sent` (`*`: all
         messages) or to an `Sql` expression. `consume_from` counts for queues that the group has never
-        consumed. `consume_message_batch_max_size`: the most messages of one call. `max_reconsume_times`: None
+        consumed. `max_messages`: the most messages of one call. `max_reconsume_times`: None
         leaves it to the group's configuration on the broker; an orderly listener then repeats a message for
-        ever. `suspend_current_queue_time_ms`: pause before an orderly listener gets a refused message again.
+        ever. `suspend_seconds`: pause before an orderly listener gets a refused message again.
         `none_means`: result of a listener that returns nothing.
 
         `offsets_folder`: folder for the offsets of a broadcasting consumer. `share_listener` is called when
-        this consumer has got other queues. `trace` writes message traces. `client_rebalance=False`: brokers
-        divide the queues among the group. It pops topics in POP mode (`mqadmin setConsumeMode -m POP`) by
-        `pop`, and pulls the others by `pull` and `flow_control`.
+        this consumer has got other queues. `error_listener` is called with the ClientError that keeps it from
+        messages: a topic that does not exist, a broker that cannot be reached or that refuses. It is called
+        once for each topic or queue, until that works again. `trace` writes message traces.
+        `client_rebalance=False`: brokers divide the queues among the group. It pops topics in POP mode
+        (`mqadmin setConsumeMode -m POP`) by `pop`, and pulls the others by `pull` and `flow_control`.
         """
+        self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
         full_group = self._namespace.checked_group(group)
-        if consume_message_batch_max_size < 1:
-            raise UsageError("consume_message_batch_max_size must be at least 1")
-        if max_reconsume_times is not None and max_reconsume_times < 0:
-            raise UsageError(f"max_reconsume_times={max_reconsume_times}: must be at least 0")
+        for name, flag in (
+            ("orderly", orderly),
+            ("broadcasting", broadcasting),
+            ("client_rebalance", client_rebalance),
+        ):
+            check_flag(name, flag)
+        check_consume_from(consume_from)
+        check_callable("allocation", allocation, 3, "client id, queues and client ids")
+        if not isinstance(offsets_folder, (str, Path)):
+            raise refuse("offsets_folder", offsets_folder, "must be the path of a folder")
+        check_instance("pop", pop, PopSettings, "pass PopSettings(...)")
         if not client_rebalance and broadcasting:
             raise UsageError(
                 "client_rebalance=False excludes broadcasting, in which each member takes all queues"
@@ -129,26 +154,26 @@ class PushConsumer(Lifetime):
             )
         self.group = group
         self._pop = None if client_rebalance else pop
-        self._share_listener = share_listener
-        self._namesrv = namesrv
-        self._hooks = hooks
-        self._tracing = trace
+        self._share_listener = check_optional_callable("share_listener", share_listener, 1, "a ShareChange")
+        self._error_listener = check_optional_callable("error_listener", error_listener, 1, "a ClientError")
+        self._namesrv = check_namesrv(namesrv)
+        self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
+        self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
-        self._settings = settings
         self._engine_settings = EngineSettings(
             group=full_group,
             kind=inspect_listener(listener, orderly=orderly, none_means=none_means),
             broadcasting=broadcasting,
-            consume_from=check_consume_from(consume_from),
-            workers=workers,
-            batch_size=consume_message_batch_max_size,
-            max_reconsume_times=max_reconsume_times,
-            suspend_ms=suspend_current_queue_time_ms,
+            consume_from=consume_from,
+            workers=check_int("workers", workers, least=1),
+            batch_size=check_int("max_messages", max_messages, least=1),
+            max_reconsume_times=check_optional_int("max_reconsume_times", max_reconsume_times, least=0),
+            suspend_seconds=check_seconds("suspend_seconds", suspend_seconds),
             offsets_folder=Path(offsets_folder),
-            pull=pull,
-            flow_control=flow_control,
+            pull=check_instance("pull", pull, PullSettings, "pass PullSettings(...)"),
+            flow_control=check_instance("flow_control", flow_control, FlowControl, "pass FlowControl(...)"),
             allocation=allocation,
-            timing=timing,
+            timing=check_instance("timing", timing, ConsumerTiming, "pass ConsumerTiming(...)"),
         )
         self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
@@ -160,7 +185,8 @@ class PushConsumer(Lifetime):
     async def start(self) -> None:
         """Join the group and start to consume.
 
-        The consumer waits for topics that do not exist yet. Raises ClientError.
+        The consumer waits for topics that do not exist yet, and for brokers: `wait_ready` and
+        `error_listener` tell. Raises ClientError.
         """
         if self._instance is not None or self._started is not None:
             raise UsageError(f"consumer {self.group} has been started already")
@@ -196,7 +222,8 @@ class PushConsumer(Lifetime):
         if instance is None or engine is None:
             return
         self._instance = self._engine = None
-        await uninterrupted(self._stop(instance, engine))
+        if not instance.is_forked:
+            await uninterrupted(self._stop(instance, engine))
 
     async def _stop(self, instance: ClientInstance, engine: ConsumerEngine) -> None:
         try:
@@ -222,20 +249,30 @@ class PushConsumer(Lifetime):
         await self._tracer.start()
         return [*self._tracer.consume_hooks(), *self._hooks]
 
+    async def wait_ready(self, timeout_seconds: Seconds = 30.0) -> None:
+        """Wait until all topics exist, and the group has given this consumer its share of their queues.
+
+        The share may be empty, if the group has more members than queues. Raises the ClientError that is in
+        the way after `timeout_seconds`: TopicNotFound, BrokerUnreachable and others.
+        """
+        seconds = check_seconds("timeout_seconds", timeout_seconds, above=0)
+        instance, engine = self._running()
+        await instance.run(engine.wait_ready(seconds))
+
     async def wait_stopped(self) -> None:
         """Wait until this consumer is stopped."""
         await self._stopped.wait()
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Consume another topic, or change its filter, from now on. Raises ClientError."""
-        subscription = Subscription(self._namespace.wrap(topic), expression, now_ms())
+        subscription = Subscription(self._namespace.checked_topic(topic), expression, now_ms())
         self._subscriptions[subscription.topic] = subscription
         if self._instance is not None and self._engine is not None:
             await self._instance.run(self._engine.subscribe(subscription))
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic."""
-        topic = self._namespace.wrap(topic)
+        topic = self._namespace.checked_topic(topic)
         self._subscriptions.pop(topic, None)
         if self._instance is not None and self._engine is not None:
             await self._instance.run(self._engine.unsubscribe(topic))
@@ -287,10 +324,11 @@ class PushConsumer(Lifetime):
             news = ShareChangeNotifier(
                 self._share_listener, instance.routes, application_loop, self._namespace
             )
+        obstacles = Obstacles(self._error_listener, application_loop)
         if self._pop is None:
-            engine = ConsumerEngine(settings, instance, self._subscriptions, news)
+            engine = ConsumerEngine(settings, instance, self._subscriptions, obstacles, news)
         else:
-            engine = PopEngine(settings, self._pop, instance, self._subscriptions, news)
+            engine = PopEngine(settings, self._pop, instance, self._subscriptions, obstacles, news)
         caller = ListenerCaller(
             settings.kind,
             self.group,
@@ -317,4 +355,5 @@ class PushConsumer(Lifetime):
     def _running(self) -> tuple[ClientInstance, ConsumerEngine]:
         if self._instance is None or self._engine is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with PushConsumer(...)`")
+        self._check_process()
         return self._instance, self._engine

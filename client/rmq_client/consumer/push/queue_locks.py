@@ -17,7 +17,7 @@ from ...network.broker_api import BrokerApi
 from ...tasks import uninterrupted
 from ..offsets.offset_store import AddressOf
 
-log = logging.getLogger("rmq.client.locks")
+log = logging.getLogger(__name__)
 
 # A lock is trusted for this time after the broker's last answer; brokers keep it for 60 s (Apache RocketMQ
 # 5.3.3, ProcessQueue and RebalanceLockManager).
@@ -82,7 +82,7 @@ class QueueLocks:
             with readable(address, about):
                 locked = set(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
         except ClientError as error:
-            log.warning("%s", error)
+            log.warning("queues not locked count=%d cause=%s; retried", len(queues), error)
             return {}
         return {queue: queue in locked for queue in queues}
 
@@ -92,7 +92,7 @@ class QueueLocks:
         try:
             await self._api.call(address, RequestCode.UNLOCK_BATCH_MQ, None, body.encode(), about=about)
         except ClientError as error:
-            log.warning("%s", error)
+            log.warning("queues not unlocked count=%d cause=%s; their locks expire", len(queues), error)
 
     def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         by_address: dict[str, list[MessageQueue]] = defaultdict(list)

@@ -11,15 +11,16 @@ from rmq_remoting.message import MessageExt
 
 from ...errors import Busy, ClientError, SubscriptionError, UnreachableError
 from ...network.routing import RouteTable
-from ...pull_status import PullStatus
+from ...pull_status import PullStatus, moved_text
 from ..flow_control import FlowControl
 from ..offsets.offset_store import OffsetStore
 from ..processing.process_queue import ProcessQueue
 from ..requests.pull_client import PullClient
 from ..subscription import Subscription
 from ..timing import ConsumerTiming
+from .obstacles import Obstacles
 
-log = logging.getLogger("rmq.client.pull")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class PullerCallbacks:
     up the topic. `start_offset` raises ClientError. `offset_illegal` gets the offset to go on at when the
     broker does not have the requested one. `announce` sends a heartbeat to the brokers, for one that does not
     know the subscription. `count_pull` gets the topic, the number of messages and the seconds of a pull.
+    `obstacles` collects the errors of pulls.
     """
 
     flow_control: Callable[[], FlowControl]
@@ -40,6 +42,7 @@ class PullerCallbacks:
     announce: Callable[[], Awaitable[None]]
     is_suspended: Callable[[], bool]
     count_pull: Callable[[str, int, float], None]
+    obstacles: Obstacles
 
 
 class QueuePuller:
@@ -70,6 +73,8 @@ class QueuePuller:
         self._announce = callbacks.announce
         self._is_suspended = callbacks.is_suspended
         self._count_pull = callbacks.count_pull
+        self._obstacles = callbacks.obstacles
+        self._is_failing = False
         self._commit_with_pulls = commit_with_pulls
         self._next_offset = -1
         self._held_back = 0
@@ -108,18 +113,26 @@ class QueuePuller:
                 log.info("queue consumed queue=%s offset=%d", queue, self._next_offset)
             await self._pull()
         except Busy as error:
-            log.debug("%s", error)
+            log.debug("queue not pulled for now queue=%s cause=%s", queue, error)
             return self._timing.busy_pause_seconds
         except SubscriptionError as error:
-            log.warning("%s", error)
+            self._failed(error)
             await self._announce()
             return self._timing.error_pause_seconds
         except ClientError as error:
-            log.warning("%s", error)
+            self._failed(error)
             if isinstance(error, UnreachableError):
                 self._routes.request_failed(queue.topic)
             return self._timing.error_pause_seconds
+        if self._is_failing:
+            self._is_failing = False
+            self._obstacles.passed(queue)
         return 0.0
+
+    def _failed(self, error: ClientError) -> None:
+        log.warning("queue not pulled queue=%s cause=%s; retried", self.process_queue.queue, error)
+        self._is_failing = True
+        self._obstacles.met(self.process_queue.queue, error)
 
     async def _pull(self) -> None:
         process_queue = self.process_queue
@@ -139,7 +152,8 @@ class QueuePuller:
             return
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "offset not on the broker queue=%s offset=%d first=%d end=%d; consuming continues at %d",
+                "%s queue=%s offset=%d first=%d end=%d; consuming continues at %d",
+                moved_text(self._next_offset, result.min_offset, result.max_offset),
                 queue,
                 self._next_offset,
                 result.min_offset,

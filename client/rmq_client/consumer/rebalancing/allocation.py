@@ -15,6 +15,7 @@ from typing import Final
 
 from rmq_remoting.message_queue import MessageQueue
 
+from ...checks import check_callable, check_each, check_int, check_queues
 from ...errors import UsageError
 from ...namespaces import Namespace
 
@@ -63,7 +64,7 @@ def by_configuration(chosen: Iterable[MessageQueue]) -> Allocation:
 
     Queues of other topics, and queues that do not exist, are left out.
     """
-    wanted = list(chosen)
+    wanted = check_queues("chosen", chosen)
 
     def allocate(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -80,7 +81,8 @@ def by_machine_room(rooms: str | Iterable[str]) -> Allocation:
     Neighbouring queues go to one consumer. An uneven rest goes to the first consumers, from the end of the
     list.
     """
-    wanted = frozenset((rooms,) if isinstance(rooms, str) else rooms)
+    named = [rooms] if isinstance(rooms, str) else check_each("rooms", rooms, str, "give names of rooms")
+    wanted = frozenset(named)
 
     def allocate(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -106,6 +108,9 @@ def nearby(
     Queues of a room without a consumer are divided among all. The strategy raises UsageError for a queue or a
     consumer without a room.
     """
+    check_callable("inner", inner, 3, "client id, queues and client ids")
+    check_callable("room_of_queue", room_of_queue, 1, "a queue")
+    check_callable("room_of_client", room_of_client, 1, "a client id")
 
     def allocate(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -135,8 +140,7 @@ def by_consistent_hash(virtual_nodes: int = DEFAULT_VIRTUAL_NODES) -> Allocation
     When a consumer joins or leaves, most queues keep their consumer. `virtual_nodes`: positions of each
     consumer on the ring. Raises UsageError.
     """
-    if virtual_nodes < 1:
-        raise UsageError(f"virtual_nodes={virtual_nodes}: must be at least 1, or no consumer gets a queue")
+    check_int("virtual_nodes", virtual_nodes, least=1)
 
     def allocate(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -152,7 +156,7 @@ def by_consistent_hash(virtual_nodes: int = DEFAULT_VIRTUAL_NODES) -> Allocation
         return [
             queue
             for queue in queues
-            if nodes[ring[bisect_left(ring, _ring_hash(str(queue))) % len(ring)]] == client_id
+            if nodes[ring[bisect_left(ring, _ring_hash(queue.java_text())) % len(ring)]] == client_id
         ]
 
     return allocate

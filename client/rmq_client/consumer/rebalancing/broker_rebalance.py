@@ -14,7 +14,7 @@ from .allocation import Allocation, averagely, by_circle
 from .rebalance import Announce, Rebalance
 from .share import Share
 
-log = logging.getLogger("rmq.client.rebalance")
+log = logging.getLogger(__name__)
 
 # The brokers' names of the strategies that they support (Apache RocketMQ 5.3.3, QueryAssignmentProcessor).
 STRATEGY_NAMES: Final[dict[Allocation, str]] = {averagely: "AVG", by_circle: "AVG_BY_CIRCLE"}

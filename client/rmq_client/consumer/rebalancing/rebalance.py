@@ -15,7 +15,7 @@ from ...network.routing import RouteTable, TopicRoute
 from .allocation import Allocation
 from .share import Share
 
-log = logging.getLogger("rmq.client.rebalance")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Announce = Callable[[], Awaitable[None]]
@@ -30,26 +30,32 @@ class Rebalance(ABC):
         self._client_id = client_id
         self._routes = routes
         self._announce = announce
+        self.failures: dict[str, ClientError] = {}
+        """Why the share of a topic is unknown, by topic."""
         self._missing: set[str] = set()
 
     async def share(self, topic: str) -> Share | None:
         """Return the share of a topic; None if it is unknown now, and everything stays as it is."""
+        self.failures.pop(topic, None)
         try:
             route = await self._routes.route(topic)
         except RouteError as error:
             if topic.startswith(RETRY_TOPIC_PREFIX):
                 return Share(frozenset(), sole_member=True)  # no message was sent back so far
+            self.failures[topic] = error
             if topic not in self._missing:
                 self._missing.add(topic)
                 log.warning("group waits for a topic group=%s cause=%s", self._group, error)
             return None
         except ClientError as error:
+            self.failures[topic] = error
             log.warning("group not rebalanced group=%s cause=%s; retried", self._group, error)
             return None
         self._missing.discard(topic)
         try:
             return await self._share(route)
         except ClientError as error:
+            self.failures[topic] = error
             log.warning("group not rebalanced group=%s cause=%s; retried", self._group, error)
             return None
 

@@ -14,7 +14,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ...namespaces import Namespace
 from ...network.routing import RouteTable
 
-log = logging.getLogger("rmq.client.consumer")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ...errors import BrokerError, ClientError, Rejected
 from .pop_client import PopClient
 from .pop_receipts import PopHandle
 
-log = logging.getLogger("rmq.client.pop")
+log = logging.getLogger(__name__)
 
 _MAX_BATCH: Final = 512
 # A batch names messages by bits, counted from the first message of their pop. Messages beyond this distance

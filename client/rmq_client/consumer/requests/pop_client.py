@@ -43,7 +43,7 @@ from .pop_receipts import PopHandle, assign_receipts, parse_handle
 from .pop_source import PopSource
 from .pull_client import check_decoding
 
-log = logging.getLogger("rmq.client.pop")
+log = logging.getLogger(__name__)
 
 # The most messages of one pop (Apache RocketMQ 5.3.3, PopMessageProcessor).
 MAX_POPPED: Final = 32

@@ -16,6 +16,7 @@ from rmq_remoting.message_errors import DecompressionBudgetError
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.sys_flags import PullSysFlag
 
+from ...checks import Seconds, check_int, check_seconds, set_fields, short_repr
 from ...errors import BrokerError, broker_error, request_failure
 from ...network.broker_api import Requester
 from ...network.routing import TopicRoute
@@ -24,10 +25,12 @@ from ...response_decoding import ResponseDecoding
 from ...settings import ClientSettings
 from ..subscription import Subscription
 
-log = logging.getLogger("rmq.client.pull")
+log = logging.getLogger(__name__)
 
 # Timeout of a pull beyond the time that the broker holds it (Apache RocketMQ 5.3.3: 15 s and 30 s).
 _ANSWER_MARGIN_SECONDS: Final = 15.0
+# A number in a request has 31 bits.
+_MAX_INT: Final = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -41,13 +44,29 @@ class PullResult:
     messages: list[MessageExt]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class PullSettings:
-    """Bounds of one pull in messages and bytes, and how long the broker holds a pull that finds nothing."""
+    """Bounds of one pull in messages and bytes, and how long the broker holds a pull that finds nothing.
 
-    batch_size: int = 32
-    max_bytes: int = 256 * 1024
-    hold_seconds: float = 15.0
+    Without a `hold_seconds` of at least 0.001 the broker would be asked in a busy loop.
+    """
+
+    max_messages: int
+    max_bytes: int
+    hold_seconds: float
+
+    __repr__ = short_repr
+
+    def __init__(
+        self, max_messages: int = 32, max_bytes: int = 256 * 1024, hold_seconds: Seconds = 15.0
+    ) -> None:
+        """Raises InvalidArgumentError."""
+        set_fields(
+            self,
+            max_messages=check_int("max_messages", max_messages, least=1, most=_MAX_INT),
+            max_bytes=check_int("max_bytes", max_bytes, least=1, most=_MAX_INT),
+            hold_seconds=check_seconds("hold_seconds", hold_seconds, least=0.001),
+        )
 
 
 class PullClient:
@@ -114,7 +133,7 @@ class PullClient:
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
-            max_msg_nums=pull_settings.batch_size,
+            max_msg_nums=pull_settings.max_messages,
             sys_flag=PullSysFlag.build(commit_offset=commits, suspend=True, subscription=send_subscription),
             commit_offset=commit_offset or 0,
             suspend_timeout_ms=int(pull_settings.hold_seconds * 1000),

@@ -18,7 +18,7 @@ from ...errors import ClientError
 from ..requests.pop_client import PopClient
 from ..requests.pop_source import PopSource
 
-log = logging.getLogger("rmq.client.pop")
+log = logging.getLogger(__name__)
 
 # How long a broker holds a notification request (Apache RocketMQ 5.3.3: 15 s for a pull).
 _HOLD_MS: Final = 15_000
@@ -70,6 +70,6 @@ class ArrivalNotifications:
             if await self._client.has_messages(await self._address_of(source), source, _HOLD_MS):
                 return True
         except ClientError as error:
-            log.info("%s", error)
+            log.info("arrivals not known source=%s cause=%s; asked again", source.queue, error)
         await asyncio.sleep(max(0.0, began + _MIN_POLL_SECONDS - loop.time()))
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from rmq_remoting.tasks import shielded
 
 from ...errors import ClientError, NoQueue, NotRunning, UnreachableError, UsageError
 from ...network.instance import ClientInstance
+from ..read_ahead import Ahead, ReadAhead
 from ..requests.ack_sender import AckSender, log_failure
 from ..requests.pop_client import PopClient
 from ..requests.pop_receipts import PopHandle
@@ -22,7 +24,7 @@ from ..subscription import Subscription
 from .arrival_notifications import ArrivalNotifications
 from .prefetched_messages import PrefetchedMessage, PrefetchedMessages
 
-log = logging.getLogger("rmq.client.simple_consumer")
+log = logging.getLogger(__name__)
 
 # Pauses after notifications without a message.
 _BACKOFF: Final = Backoff(0.01, 0.64)
@@ -95,20 +97,45 @@ class MessageReceiver:
         A message with less than the fraction `min_remaining` of `invisible_ms` left is made invisible for the
         whole of it again.
         """
+        return [one.message for one in await self._take(max_messages, invisible_ms, min_remaining)]
+
+    async def take_ahead(
+        self, max_messages: int, invisible_ms: int, min_remaining: float
+    ) -> list[Ahead[PrefetchedMessage]]:
+        """Return messages as `take_prefetched`, each with the time until which it needs no renewal."""
+        taken = await self._take(max_messages, invisible_ms, min_remaining)
+        # The clock of uvloop's loop has another origin.
+        offset = time.monotonic() - asyncio.get_running_loop().time()
+        margin = min_remaining * invisible_ms / 1000
+        return [Ahead(one.message, one, one.visible_at - margin + offset) for one in taken]
+
+    def settle(self, ahead: ReadAhead[PrefetchedMessage]) -> None:
+        """Take back the messages that the blocking face has not yielded."""
+        if ahead:
+            self._prefetched.put_back([one.origin for one in ahead.take_back()])
+
+    async def _take(
+        self, max_messages: int, invisible_ms: int, min_remaining: float
+    ) -> list[PrefetchedMessage]:
         while self._orphaned_pops:
             await asyncio.wait(list(self._orphaned_pops))
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         taken = self._prefetched.take(max_messages, now)
         old = [one for one in taken if one.visible_at - now < min_remaining * invisible_ms / 1000]
-        if old:
-            try:
-                renewed = await asyncio.gather(*(self._renew(one, invisible_ms) for one in old))
-            except asyncio.CancelledError:
-                self._prefetched.put_back(taken)
-                raise
-            lost = {id(one) for one, is_ours in zip(old, renewed, strict=True) if not is_ours}
-            taken = [one for one in taken if id(one) not in lost]
-        return [one.message for one in taken]
+        if not old:
+            return taken
+        try:
+            renewed = await asyncio.gather(*(self._renew(one, invisible_ms) for one in old))
+        except asyncio.CancelledError:
+            self._prefetched.put_back(taken)
+            raise
+        visible_at = now + invisible_ms / 1000
+        kept = {
+            id(one): PrefetchedMessage(one.message, visible_at) if is_ours else None
+            for one, is_ours in zip(old, renewed, strict=True)
+        }
+        return [current for one in taken if (current := kept.get(id(one), one)) is not None]
 
     async def change_invisible_time(self, message: MessageExt, handle: PopHandle, invisible_ms: int) -> None:
         """Change the invisible time of a message, and give it the new receipt. Raises as PopClient."""
@@ -136,8 +163,7 @@ class MessageReceiver:
 
     async def _pop_any(self, max_messages: int, invisible_ms: int, first: PopSource | None) -> Received:
         """Pop from one source after the other until one has messages. Raises ClientError if all fail."""
-        failure: ClientError | None = None
-        answered = False
+        failures: list[tuple[PopSource, ClientError]] = []
         sources = await self._sources()
         if first in sources:
             sources.sort(key=lambda source: source != first)
@@ -147,18 +173,18 @@ class MessageReceiver:
             try:
                 messages = await self._pop(source, max_messages, invisible_ms)
             except ClientError as error:
-                log.info("pop failed source=%s cause=%s; the next source is tried", source.queue, error)
-                failure = error
+                failures.append((source, error))
                 if isinstance(error, UnreachableError) and not self._is_stopped:
                     self._instance.loop.call_soon_threadsafe(
                         self._instance.routes.request_failed, source.topic
                     )
                 continue
-            answered = True
             if messages or self._is_stopped:
+                _log_failures(failures)
                 return Received(messages, popped_at)
-        if failure is not None and not answered:
-            raise failure
+        if failures and len(failures) == len(sources):
+            raise failures[-1][1]
+        _log_failures(failures)
         return Received([], popped_at)
 
     async def _pop(self, source: PopSource, max_messages: int, invisible_ms: int) -> list[MessageExt]:
@@ -238,7 +264,7 @@ class MessageReceiver:
             if failure is not None:
                 raise failure
             if not subscriptions:
-                raise UsageError(f"consumer {self._group} has no topics: name some with subscriptions=...")
+                raise UsageError(f"consumer {self._group} has no topics: name some with topics=...")
             raise NoQueue(f"no queue of {', '.join(subscriptions)} can be read")
         self._turn = (self._turn + 1) % len(sources)
         return sources[self._turn :] + sources[: self._turn]
@@ -254,3 +280,9 @@ class MessageReceiver:
         if self._is_stopped:
             raise NotRunning(f"consumer {self._group} is not running: use `async with SimpleConsumer(...)`")
         return self._instance
+
+
+def _log_failures(failures: list[tuple[PopSource, ClientError]]) -> None:
+    """Log errors that no caller gets, because another source has answered."""
+    for source, error in failures:
+        log.info("pop failed source=%s cause=%s; another source is tried", source.queue, error)

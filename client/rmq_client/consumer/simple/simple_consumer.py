@@ -11,21 +11,24 @@ from rmq_remoting.bodies.heartbeat import ConsumeType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.message import MessageExt
 
+from ...checks import Seconds, check_choice, check_int, check_received, check_seconds
 from ...clock import now_ms
 from ...errors import ClientError, NotRunning, ReceiptExpired, UsageError
 from ...lifetime import Lifetime
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
-from ...settings import ClientSettings
+from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ..polling_member import PollingMember
+from ..read_ahead import ReadAhead
 from ..requests.ack_sender import AckSender
-from ..requests.pop_client import PopClient
+from ..requests.pop_client import MAX_POPPED, PopClient
 from ..requests.pop_receipts import PopHandle
 from ..subscription import Subscription, Topics, subscriptions_to
 from .message_receiver import MessageReceiver
+from .prefetched_messages import PrefetchedMessage
 
-log = logging.getLogger("rmq.client.simple_consumer")
+log = logging.getLogger(__name__)
 
 _DEFAULT_SETTINGS: Final = ClientSettings()
 _ITERATED_AT_ONCE: Final = 16
@@ -40,7 +43,7 @@ class SimpleConsumer(Lifetime):
 
     ::
 
-        async with SimpleConsumer("127.0.0.1:9876", group="till", subscriptions={"orders": "*"}) as consumer:
+        async with SimpleConsumer("127.0.0.1:9876", group="till", topics="orders") as consumer:
             for message in await consumer.receive(max_messages=16, invisible_seconds=30):
                 ...
                 await consumer.ack(message)
@@ -56,32 +59,33 @@ class SimpleConsumer(Lifetime):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        subscriptions: Topics = (),
+        topics: Topics = (),
         consume_from: Literal["first", "last"] = "last",
-        invisible_seconds: float = 60.0,
-        await_seconds: float = 15.0,
+        invisible_seconds: Seconds = 60.0,
+        timeout_seconds: Seconds = 15.0,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """Prepare a consumer. Raises UsageError.
+        """Prepare a consumer. Raises InvalidArgumentError.
 
-        `subscriptions`: one topic, several topics, or a mapping of topics to tags such as `paid || sent`
-        (`*`: all messages) or to an `Sql` expression. `consume_from` counts for queues that the group has
-        never consumed. `invisible_seconds` and `await_seconds` are the defaults of `receive`, and the values
-        of iterating.
+        `topics`: one topic, several topics, or a mapping of topics to tags such as `paid || sent` (`*`: all
+        messages) or to an `Sql` expression. `consume_from` counts for queues that the group has never
+        consumed. `invisible_seconds` and `timeout_seconds` are the defaults of `receive`, and the values of
+        iterating.
         """
+        self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
         self._group = self._namespace.checked_group(group)
-        if consume_from not in ("first", "last"):
-            raise UsageError(f"consume_from {consume_from!r} must be 'first' or 'last'")
         self.group = group
-        self._namesrv = namesrv
+        self._namesrv = check_namesrv(namesrv)
+        check_choice("consume_from", consume_from, ("first", "last"))
         self._consume_from = consume_from
         self._invisible_ms = _milliseconds(invisible_seconds)
-        self._await_seconds = await_seconds
-        self._settings = settings
-        self._subscriptions = subscriptions_to(subscriptions, self._namespace, now_ms())
+        self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
+        self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
+        # For iterating on the blocking face.
+        self.read_ahead: ReadAhead[PrefetchedMessage] = ReadAhead(self._fill_read_ahead)
         # Created by start().
         self._member: PollingMember
         self._client: PopClient
@@ -123,7 +127,8 @@ class SimpleConsumer(Lifetime):
     async def _end(self) -> None:
         async with self._starts_or_stops:
             instance, self._instance = self._instance, None
-            if instance is not None:
+            if instance is not None and not instance.is_forked:
+                self._receiver.settle(self.read_ahead)
                 self._receiver.begin_stop()
                 await self._stop(instance)
 
@@ -144,7 +149,7 @@ class SimpleConsumer(Lifetime):
     async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Receive messages of another topic, or with another filter, from now on. Raises ClientError."""
         known = self._subscriptions
-        topic = self._namespace.wrap(topic)
+        topic = self._namespace.checked_topic(topic)
         self._subscriptions = {**known, topic: Subscription(topic, expression, now_ms())}
         if self._instance is not None:
             try:
@@ -155,7 +160,7 @@ class SimpleConsumer(Lifetime):
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop receiving messages of a topic."""
-        topic = self._namespace.wrap(topic)
+        topic = self._namespace.checked_topic(topic)
         self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
         if self._instance is not None:
             await self._announce(self._instance)
@@ -168,24 +173,28 @@ class SimpleConsumer(Lifetime):
     async def receive(
         self,
         max_messages: int = 16,
-        invisible_seconds: float | None = None,
-        await_seconds: float | None = None,
+        invisible_seconds: Seconds | None = None,
+        timeout_seconds: Seconds | None = None,
     ) -> list[MessageExt]:
-        """Return up to `max_messages` (and 32) of one topic and broker; none if none arrive in
-        `await_seconds`.
+        """Return up to `max_messages`, at most 32, of one topic and broker; none if none arrive in
+        `timeout_seconds`.
 
         They are invisible to other consumers of the group for `invisible_seconds`, which include the
         transfer. Messages that a cancelled call would have returned are returned by the next one. Raises
         ClientError if no broker of the topics can be asked.
         """
-        self._running()
-        if max_messages < 1:
-            raise UsageError(f"max_messages {max_messages} must be at least 1")
+        check_int("max_messages", max_messages, least=1, most=MAX_POPPED)
+        wait_seconds = (
+            self._timeout_seconds
+            if timeout_seconds is None
+            else check_seconds("timeout_seconds", timeout_seconds)
+        )
         invisible_ms = self._invisible_ms if invisible_seconds is None else _milliseconds(invisible_seconds)
+        self._running()
+        self._receiver.settle(self.read_ahead)
         messages = await self._receiver.take_prefetched(max_messages, invisible_ms, _RECEIVED_SHARE)
         if messages:
             return messages
-        wait_seconds = self._await_seconds if await_seconds is None else await_seconds
         return (await self._receiver.receive(max_messages, invisible_ms, wait_seconds)).messages
 
     async def ack(self, message: MessageExt) -> None:
@@ -194,20 +203,25 @@ class SimpleConsumer(Lifetime):
         Raises ReceiptExpired if the message no longer belongs to this consumer: it may be redelivered. Raises
         other ClientErrors if that is unknown.
         """
+        check_received("message", message)
         self._running()
         handle = self._client.handle_of(message)
         address = await self._receiver.address_of(message, handle)
         await self._acks.ack(address, self._client.topic_of(message), handle)
         self._check_in_time(handle, "acknowledged")
 
-    async def change_invisible_duration(self, message: MessageExt, seconds: float) -> None:
-        """Make the message visible again `seconds` from now, unless it is acknowledged before; 0: at once.
+    async def change_invisible_time(self, message: MessageExt, invisible_seconds: Seconds) -> None:
+        """Make the message visible again `invisible_seconds` from now, unless it is acknowledged before.
+
+        0: at once.
 
         The message gets another receipt. The old one, in a copy of it, is useless then. Raises as `ack`.
         """
+        check_received("message", message)
+        invisible_ms = _milliseconds(invisible_seconds, least=0)
         self._running()
         handle = self._client.handle_of(message)
-        await self._receiver.change_invisible_time(message, handle, _milliseconds(seconds, least=0))
+        await self._receiver.change_invisible_time(message, handle, invisible_ms)
         self._check_in_time(handle, "kept")
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
@@ -229,9 +243,21 @@ class SimpleConsumer(Lifetime):
         messages = await receiver.take_prefetched(1, self._invisible_ms, _ITERATED_SHARE)
         if messages:
             return messages
-        received = await receiver.receive(_ITERATED_AT_ONCE, self._invisible_ms, self._await_seconds)
+        received = await receiver.receive(_ITERATED_AT_ONCE, self._invisible_ms, self._timeout_seconds)
         receiver.keep(received.messages[1:], self._invisible_ms, received.popped_at)
         return received.messages[:1]
+
+    async def _fill_read_ahead(self) -> None:
+        """Wait for messages, and put them into `read_ahead`: for iterating on the blocking face."""
+        self._running()
+        receiver = self._receiver
+        receiver.settle(self.read_ahead)
+        taken = await receiver.take_ahead(_ITERATED_AT_ONCE, self._invisible_ms, _ITERATED_SHARE)
+        if not taken:
+            received = await receiver.receive(_ITERATED_AT_ONCE, self._invisible_ms, self._timeout_seconds)
+            receiver.keep(received.messages, self._invisible_ms, received.popped_at)
+            taken = await receiver.take_ahead(_ITERATED_AT_ONCE, self._invisible_ms, _ITERATED_SHARE)
+        self.read_ahead.put(taken)
 
     def _check_in_time(self, handle: PopHandle, done: str) -> None:
         """Raise ReceiptExpired for a late request: Apache's brokers accept it silently, and may redeliver."""
@@ -248,12 +274,11 @@ class SimpleConsumer(Lifetime):
     def _running(self) -> ClientInstance:
         if self._instance is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with SimpleConsumer(...)`")
+        self._check_process()
         return self._instance
 
 
-def _milliseconds(seconds: float, *, least: int = 1) -> int:
-    """Return an invisible time in the unit of brokers. Raises UsageError."""
-    milliseconds = round(seconds * 1000)
-    if milliseconds < least:
-        raise UsageError(f"an invisible time of {seconds} s is too short: it must be at least {least} ms")
-    return milliseconds
+def _milliseconds(invisible_seconds: Seconds, *, least: int = 1) -> int:
+    """Return an invisible time in the unit of brokers. Raises InvalidArgumentError."""
+    seconds = check_seconds("invisible_seconds", invisible_seconds, least=least / 1000)
+    return max(least, round(seconds * 1000))

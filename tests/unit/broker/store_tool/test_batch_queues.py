@@ -347,7 +347,7 @@ def test_dump_shows_the_number_of_messages(writer: StoreWriter) -> None:
     assert [row.get("messages", 0) for row in rows] == list(COUNTS)
     lines = [as_table_row(stored).split() for stored in dump(writer.root, DumpOptions(topic=TOPIC))]
     numbers = ["0-2", "3", "4-8", "9", "10-11", "12", "13", "14-313", "314-317", "318"]
-    assert [line[4] for line in lines] == numbers
+    assert [line[5] for line in lines] == numbers, "the time has two columns"
 
 
 def test_dump_shows_the_messages_of_a_batch(writer: StoreWriter) -> None:

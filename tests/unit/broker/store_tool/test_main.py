@@ -53,8 +53,25 @@ def test_dump(root: Path, capsys: Captured) -> None:
     assert rows[0]["body"] == "0000 "
     assert main(["dump", str(root), "--since", "2023-11-14T22:13:33.9+00:00"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split()[:2] == ["offset", "size"]
+    assert head.split()[:4] == ["offset", "size", "stored", "(UTC)"]
     assert [line.split()[-1] for line in lines] == ["K19"]
+    assert [line.split()[2:4] for line in lines] == [["2023-11-14", "22:13:34.000"]]
+
+
+def test_dump_of_an_unknown_topic(root: Path, capsys: Captured) -> None:
+    assert main(["dump", str(root), "--topic", "Topic00"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "rmq-store: topic Topic00 is not in this store; did you mean Topic0?\n"
+    assert captured.out == ""
+    assert main(["dump", str(root), "--topic", "orders"]) == 2
+    assert "there are Topic0, Topic1" in capsys.readouterr().err
+
+
+def test_version(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("rmq-store 0.")
 
 
 def test_stats(root: Path, capsys: Captured) -> None:

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from rmq_client import MessageExt, PushConsumer, SimpleConsumer, Sql, UsageError, blocking
+from rmq_client import (
+    InvalidArgumentError,
+    MessageExt,
+    PushConsumer,
+    SimpleConsumer,
+    Sql,
+    UsageError,
+    blocking,
+)
 from rmq_client.consumer.subscription import Subscription, Topics, subscriptions_to
 from rmq_client.namespaces import NO_NAMESPACE, Namespace
 from tests.support.golden import json_file
@@ -18,6 +26,11 @@ from tests.support.golden import json_file
 def test_tag_expressions_match_apaches_parser(row: dict[str, Any]) -> None:
     if isinstance(row["result"], str):
         with pytest.raises(UsageError, match="no tag"):
+            Subscription("T", row["expression"], 1)
+        return
+    if "|" in (row["expression"] or "").replace("||", ""):
+        # Apache's parser takes `TagA | TagB` for one tag, which no message has.
+        with pytest.raises(InvalidArgumentError, match=r"contains a single \|"):
             Subscription("T", row["expression"], 1)
         return
     data = Subscription("T", row["expression"], 1700).data
@@ -80,7 +93,7 @@ def test_topics_get_the_namespace() -> None:
 
 
 def test_an_empty_string_is_no_topic() -> None:
-    with pytest.raises(UsageError, match="a name is needed"):
+    with pytest.raises(UsageError, match="topics='': must not be empty"):
         subscriptions_to("", NO_NAMESPACE, 1)
 
 
@@ -102,4 +115,4 @@ def test_a_simple_consumer_takes_a_string_as_one_topic(
     consumer_class: type[SimpleConsumer] | type[blocking.SimpleConsumer],
 ) -> None:
     with pytest.raises(UsageError, match="topic 'orders/paid'"):
-        consumer_class("127.0.0.1:9876", group="g", subscriptions="orders/paid")
+        consumer_class("127.0.0.1:9876", group="g", topics="orders/paid")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
@@ -42,7 +43,7 @@ class _Bench:
 
 @pytest.mark.virtual_time
 async def test_a_single_message_is_sent_at_once() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=100))
+    bench = _Bench(BatchPolicy(linger_seconds=0.1))
     await bench.add()
     await bench.add()
     assert bench.log() == [(0, 1), (1.0, 1)]
@@ -50,7 +51,7 @@ async def test_a_single_message_is_sent_at_once() -> None:
 
 @pytest.mark.virtual_time
 async def test_sends_of_one_turn_share_a_batch() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=100))
+    bench = _Bench(BatchPolicy(linger_seconds=0.1))
 
     async def send() -> None:
         await bench.add()
@@ -61,7 +62,7 @@ async def test_sends_of_one_turn_share_a_batch() -> None:
 
 @pytest.mark.virtual_time
 async def test_a_batch_collects_while_another_is_in_flight() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=100))
+    bench = _Bench(BatchPolicy(linger_seconds=0.1))
     waiting = [bench.add()]
     await asyncio.sleep(0.01)
     for _ in range(3):
@@ -73,7 +74,7 @@ async def test_a_batch_collects_while_another_is_in_flight() -> None:
 
 @pytest.mark.virtual_time
 async def test_the_next_batch_is_sent_after_the_one_in_flight() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=100), seconds=0.05)
+    bench = _Bench(BatchPolicy(linger_seconds=0.1), seconds=0.05)
     senders = 4
 
     async def send() -> None:
@@ -86,7 +87,7 @@ async def test_the_next_batch_is_sent_after_the_one_in_flight() -> None:
 
 @pytest.mark.virtual_time
 async def test_without_eager_every_batch_lingers() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=100, eager=False), seconds=0.01)
+    bench = _Bench(BatchPolicy(linger_seconds=0.1, eager=False), seconds=0.01)
     first = bench.add()
     await asyncio.sleep(0.05)
     await asyncio.gather(first, bench.add())
@@ -96,7 +97,7 @@ async def test_without_eager_every_batch_lingers() -> None:
 
 @pytest.mark.virtual_time
 async def test_full_batches_do_not_wait_for_batches_in_flight() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=100, max_messages=3, max_bytes=1000, eager=False))
+    bench = _Bench(BatchPolicy(linger_seconds=0.1, max_messages=3, max_bytes=1000, eager=False))
     waiting = [bench.add() for _ in range(7)]
     await asyncio.sleep(0)
     assert bench.log() == [(0, 3), (0, 3)]
@@ -106,7 +107,7 @@ async def test_full_batches_do_not_wait_for_batches_in_flight() -> None:
 
 @pytest.mark.virtual_time
 async def test_bytes_are_bounded_too() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=100, max_bytes=25, eager=False))
+    bench = _Bench(BatchPolicy(linger_seconds=0.1, max_bytes=25, eager=False))
     waiting = [bench.add(size=10) for _ in range(3)] + [bench.add(size=100)]
     await asyncio.gather(*waiting)
     assert [batch.size_bytes for _, batch in bench.sent] == [20, 10, 100]
@@ -127,7 +128,7 @@ async def test_topics_queues_and_durability_do_not_mix() -> None:
 
 @pytest.mark.virtual_time
 async def test_flush_sends_all_open_batches() -> None:
-    bench = _Bench(BatchPolicy(linger_ms=60_000, eager=False))
+    bench = _Bench(BatchPolicy(linger_seconds=60, eager=False))
     waiting = [bench.add(), bench.add("U")]
     bench.batcher.flush()
     await asyncio.gather(*waiting)
@@ -147,10 +148,8 @@ def test_can_batch_excludes_special_messages(message: Message, possible: bool) -
 
 
 def test_delayed_messages_cannot_be_in_a_batch() -> None:
-    for attribute in ("delay_ms", "deliver_at_ms"):
-        message = Message("T", b"x")
-        setattr(message, attribute, 5)
-        assert not can_batch(message)
+    assert not can_batch(Message("T", b"x", delay_seconds=5))
+    assert not can_batch(Message("T", b"x", deliver_at=datetime.now(UTC)))
 
 
 def test_items_are_those_of_the_codec() -> None:
@@ -160,7 +159,7 @@ def test_items_are_those_of_the_codec() -> None:
     assert [item.body for item in decode_batch(b"".join(items))] == [b"body", b"y"]
 
 
-@pytest.mark.parametrize(("linger_ms", "max_bytes", "max_messages"), [(-1, 1, 1), (1, 0, 1), (1, 1, 0)])
-def test_invalid_policies_are_refused(linger_ms: float, max_bytes: int, max_messages: int) -> None:
+@pytest.mark.parametrize(("linger_seconds", "max_bytes", "max_messages"), [(-1, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_invalid_policies_are_refused(linger_seconds: float, max_bytes: int, max_messages: int) -> None:
     with pytest.raises(UsageError):
-        BatchPolicy(linger_ms, max_bytes, max_messages)
+        BatchPolicy(linger_seconds, max_bytes, max_messages)

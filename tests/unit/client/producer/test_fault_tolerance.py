@@ -82,7 +82,7 @@ def _health(settings: FaultTolerance) -> tuple[BrokerHealth, _Clock]:
 )
 def test_latencies_map_to_avoidance_times(settings: FaultTolerance, pairs: list[tuple[int, int]]) -> None:
     for latency_ms, avoided_seconds in pairs:
-        assert settings.avoided_ms(latency_ms) == avoided_seconds * 1000
+        assert settings.avoided_seconds(latency_ms / 1000) == avoided_seconds
         health, clock = _health(settings)
         health.answered("a", latency_ms / 1000)
         assert health.is_available("a") == (avoided_seconds == 0)
@@ -165,10 +165,16 @@ def test_a_single_broker_is_the_last_resort() -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: FaultTolerance(avoidance=((100, 1), (50, 2))), "latencies must ascend"),
-        (lambda: FaultTolerance(avoidance=((100, -1),)), "no value may be below 0"),
-        (lambda: FaultTolerance(isolation_latency_ms=0), "isolation_latency_ms=0: must be at least 1 ms"),
-        (lambda: FaultTolerance(detect_timeout_ms=0), "detect_timeout_ms=0: must be at least 1 ms"),
+        (lambda: FaultTolerance(avoidance=((0.1, 1), (0.05, 2))), "latencies must ascend"),
+        (lambda: FaultTolerance(avoidance=((0.1, -1),)), "avoidance=-1: must be at least 0 s"),
+        (
+            lambda: FaultTolerance(isolation_latency_seconds=0),
+            "isolation_latency_seconds=0: must be above 0 s",
+        ),
+        (
+            lambda: FaultTolerance(detect_timeout_seconds=0),
+            "detect_timeout_seconds=0: must be at least 0.001 s",
+        ),
     ],
 )
 def test_invalid_settings_are_refused(make: Callable[[], FaultTolerance], problem: str) -> None:
@@ -197,7 +203,7 @@ class _Probes:
 async def test_the_detector_probes_unreachable_brokers_until_they_answer() -> None:
     health, clock = _health(FaultTolerance.v5(start_detector=True))
     probes = _Probes()
-    detector = FaultDetector(health, probes, interval_ms=2_000)
+    detector = FaultDetector(health, probes, interval_seconds=2.0)
     health.failed("a", 1.0, refused=False)
     health.answered("b", 3.0)
     probes.answers = {"a": False}
@@ -221,7 +227,7 @@ async def test_the_detector_drops_brokers_without_a_route() -> None:
     probes = _Probes()
     probes.answers = {"a": None}
     health.failed("a", 1.0, refused=False)
-    await FaultDetector(health, probes, interval_ms=2_000).detect()
+    await FaultDetector(health, probes, interval_seconds=2.0).detect()
     assert health.is_available("a")
     assert health.to_probe() == []
 

@@ -66,7 +66,7 @@ def test_attempts_share_the_timeout(
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: RetryPolicy(retries=-1), "retries=-1: must not be below 0"),
+        (lambda: RetryPolicy(retries=-1), "retries=-1: must be at least 0"),
         (lambda: RetryPolicy(attempt_timeout_seconds=0), "attempt_timeout_seconds=0: must be above 0"),
     ],
 )

@@ -20,7 +20,7 @@ def _handle(topic: str = "T", broker_name: str = "broker-a") -> str:
     ("handle", "error", "problem"),
     [
         ("nonsense", UsageError, "is invalid"),
-        ("", UsageError, "is invalid"),
+        ("", UsageError, "handle='': must not be empty"),
         (_handle("Nowhere"), TopicNotFound, "Nowhere"),
         (_handle(broker_name="broker-b"), NoQueue, "broker broker-b, which has the message to T"),
         # Brokers allow no recalls by default.

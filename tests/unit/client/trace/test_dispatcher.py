@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rmq_client import Message, TimedOut, Tracing, UsageError
+from rmq_client import InvalidArgumentError, Message, TimedOut, Tracing
 from rmq_client.trace.dispatcher import TraceDispatcher
 from rmq_client.trace.spans import ConsumeEndSpan
 from tests.support.waiting import until
@@ -56,7 +56,7 @@ async def _dispatcher(tracing: Tracing, sent: _Sent) -> AsyncIterator[TraceDispa
 
 async def test_a_full_batch_is_sent_at_once() -> None:
     sent = _Sent()
-    async with _dispatcher(Tracing(batch_size=10, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=10, linger_seconds=3600), sent) as dispatcher:
         for number in range(9):
             dispatcher.append(_span(number))
         await asyncio.sleep(0)
@@ -97,7 +97,7 @@ async def test_spans_above_the_bound_are_dropped_and_counted(caplog: pytest.LogC
 async def test_unsent_spans_are_counted() -> None:
     sent = _Sent()
     sent.failure = TimedOut("no answer")
-    async with _dispatcher(Tracing(batch_size=2, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=2, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(_span(1))
         dispatcher.append(_span(2))
         await until(lambda: dispatcher.dropped == 2)
@@ -106,7 +106,7 @@ async def test_unsent_spans_are_counted() -> None:
 async def test_a_hanging_broker_does_not_block_acknowledgements_to_others() -> None:
     sent = _Sent()
     sent.flowing.clear()
-    tracing = Tracing(batch_size=1, linger_seconds=0.01, max_waiting=20)
+    tracing = Tracing(max_spans=1, linger_seconds=0.01, max_waiting=20)
     async with _dispatcher(tracing, sent) as dispatcher:
         for number in range(100):
             dispatcher.append(_span(number))
@@ -118,7 +118,7 @@ async def test_a_hanging_broker_does_not_block_acknowledgements_to_others() -> N
 
 async def test_messages_stay_within_their_bounds() -> None:
     sent = _Sent()
-    async with _dispatcher(Tracing(batch_size=1000, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=1000, linger_seconds=3600), sent) as dispatcher:
         for number in range(200):
             dispatcher.append(_span(number, f"{number:0300}"))
     assert len(sent.lines) == 200
@@ -130,7 +130,7 @@ async def test_messages_stay_within_their_bounds() -> None:
 
 async def test_spans_come_from_any_thread() -> None:
     sent = _Sent()
-    async with _dispatcher(Tracing(batch_size=10, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=10, linger_seconds=3600), sent) as dispatcher:
 
         def trace() -> None:
             for number in range(100):
@@ -145,7 +145,7 @@ async def test_spans_come_from_any_thread() -> None:
 
 async def test_text_that_is_no_unicode_is_traced_with_question_marks() -> None:
     sent = _Sent()
-    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=1, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(_span(1, "bad\ud800"))
         await until(lambda: sent.messages)
         dispatcher.append(_span(2))
@@ -156,7 +156,7 @@ async def test_text_that_is_no_unicode_is_traced_with_question_marks() -> None:
 
 async def test_a_message_id_with_spaces_is_traced() -> None:
     sent = _Sent()
-    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=1, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(ConsumeEndSpan("an id", "k", "G", "CALL", 1, 1, True, 0))
         await until(lambda: sent.messages)
     assert set(sent.messages[0].keys) == {"an", "id", "k"}
@@ -165,7 +165,7 @@ async def test_a_message_id_with_spaces_is_traced() -> None:
 async def test_an_unexpected_failure_does_not_stop_the_detector(caplog: pytest.LogCaptureFixture) -> None:
     sent = _Sent()
     sent.failure = RuntimeError("a surprise")
-    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=1, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(_span(1))
         await until(lambda: dispatcher.dropped == 1)
         assert "a surprise" in caplog.text
@@ -181,7 +181,7 @@ async def test_a_span_that_cannot_be_encoded_is_dropped(caplog: pytest.LogCaptur
             raise RuntimeError("a surprise")
 
     sent = _Sent()
-    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=1, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(_Unwritable("ID", None, "G", "CALL", 1, 1, True, 0))
         await until(lambda: dispatcher.dropped == 1)
         assert "a surprise" in caplog.text
@@ -193,7 +193,7 @@ async def test_spans_left_at_the_stop_are_counted(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("rmq_client.trace.dispatcher._STOP_SECONDS", 0.01)
     sent = _Sent()
     sent.flowing.clear()
-    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+    async with _dispatcher(Tracing(max_spans=1, linger_seconds=3600), sent) as dispatcher:
         for number in range(10):
             dispatcher.append(_span(number))
         await until(lambda: sent.side_by_side == 4)
@@ -205,11 +205,11 @@ async def test_spans_left_at_the_stop_are_counted(monkeypatch: pytest.MonkeyPatc
     "make",
     [
         lambda: Tracing(topic=""),
-        lambda: Tracing(batch_size=0),
+        lambda: Tracing(max_spans=0),
         lambda: Tracing(linger_seconds=0),
         lambda: Tracing(max_waiting=0),
     ],
 )
 def test_invalid_settings_are_refused(make: Callable[[], Tracing]) -> None:
-    with pytest.raises(UsageError, match="a topic is required, and the bounds must be above 0"):
+    with pytest.raises(InvalidArgumentError):
         make()

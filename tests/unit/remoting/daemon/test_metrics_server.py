@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from rmq_remoting.daemon.exposition import Family
+from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.metrics import LoopLagProbe, MetricsRegistry
 from rmq_remoting.daemon.metrics_server import MetricsServer
 
@@ -131,9 +132,23 @@ async def test_stop_cuts_scrapes_off_and_frees_the_port(served: Served) -> None:
     await served.server.stop()
 
 
-async def test_a_port_in_use_is_only_a_warning(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_chosen_port_that_is_taken_is_an_error(served: Served) -> None:
     other = MetricsServer(MetricsRegistry())
-    assert await other.start("127.0.0.1", served.port) is None
-    assert f"metrics not served, cannot listen address=127.0.0.1:{served.port}" in caplog.text
-    assert "set metricsPromExporterPort" in caplog.text
+    with pytest.raises(StartError, match=rf"127\.0\.0\.1:{served.port}: .*Set metricsPromExporterPort"):
+        await other.start("127.0.0.1", served.port)
     await other.stop()
+
+
+async def test_instead_of_the_default_port_any_other_is_used(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = MetricsServer(MetricsRegistry())
+    port = await other.start("127.0.0.1", served.port, is_default=True)
+    assert port not in (0, served.port)
+    assert f"metrics port taken address=127.0.0.1:{served.port}" in caplog.text
+    await other.stop()
+
+
+async def test_health_is_answered(served: Served) -> None:
+    status, _, body = await served.get("/health")
+    assert (status, body) == ("HTTP/1.1 200 OK", b"serving\n")

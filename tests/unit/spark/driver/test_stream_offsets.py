@@ -142,7 +142,7 @@ def test_queue_that_no_broker_offers_any_more(
 ) -> None:
     query = Query(view, startingOffsets="earliest", failOnDataLoss=str(fails))
     del view.held[A]
-    with caplog.at_level(logging.WARNING, "rmq.spark.stream"):
+    with caplog.at_level(logging.WARNING, "pyspark_rocketmq.driver.stream_offsets"):
         assert query.trigger() == {A: 5, B: 10}
     assert "T/a/0" in caplog.text
     query.now = 10.1

@@ -36,12 +36,12 @@ def test_unreachable_broker_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
         raise AssertionError("nobody can have answered")
 
     try:
-        with caplog.at_level(logging.WARNING, "rmq.spark.lag"):
+        with caplog.at_level(logging.WARNING, "pyspark_rocketmq.lag.store_times"):
             assert times.request([(QUEUE, 0)], on_store_time)
             # The next round starts only when the previous one has ended.
             until_in_thread(lambda: times.request([(QUEUE, 1)], on_store_time))
             until_in_thread(lambda: times.request([], on_store_time))
     finally:
         times.close()
-    (record,) = [record for record in caplog.records if record.name == "rmq.spark.lag"]
+    (record,) = [record for record in caplog.records if record.name == "pyspark_rocketmq.lag.store_times"]
     assert address in record.getMessage()

@@ -185,7 +185,7 @@ async def test_expired_messages_are_an_error() -> None:
 async def test_expired_messages_are_a_warning_without_fail_on_data_loss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.WARNING, "rmq.spark.fetching"):
+    with caplog.at_level(logging.WARNING, "pyspark_rocketmq.tasks.fetching"):
         batches = await fetch(FakeQueue(lowest=550), 10, 700, PullSize(20), fail_on_data_loss=False)
     check_bounds(batches, 10, 700)
     assert counted(batches) == list(range(550, 700))

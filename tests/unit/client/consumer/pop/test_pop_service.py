@@ -174,7 +174,7 @@ def test_retry_delays_of_popped_messages() -> None:
     assert [retry_seconds(message, level) for level in (1, 2, 18, 99)] == [1, 5, 7200, 7200]
 
 
-@pytest.mark.parametrize("bad", [{"batch_size": 0}, {"batch_size": 33}, {"invisible_seconds": 0.5}])
+@pytest.mark.parametrize("bad", [{"max_messages": 0}, {"max_messages": 33}, {"invisible_seconds": 0.5}])
 def test_settings_that_brokers_would_refuse(bad: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         PopSettings(**bad)

@@ -90,6 +90,7 @@ class _Bench:
         self.client = _Client(*script)
         self.service = _Consumption(in_order=in_order)
         self.routes = _Routes()
+        self.told: list[ClientError | None] = []
         self.popper = SourcePopper(
             PopProcessQueue(PopSource("T", "b"), asyncio.get_running_loop().time()),
             client=self.client,  # type: ignore[arg-type]
@@ -99,6 +100,7 @@ class _Bench:
             timing=ConsumerTiming(),
             subscription=lambda: Subscription("T", "*", 1),
             is_suspended=lambda: False,
+            failing=lambda _, error: self.told.append(error),
         )
 
     async def run(self, seconds: float) -> None:
@@ -121,6 +123,7 @@ async def test_a_lost_pop_answer_is_requested_again_with_the_same_attempt_id() -
     assert bench.service.consumed == [0, 1, 2]
     assert bench.client.asked_for_news == [True]
     assert bench.routes.failed == ["T"]
+    assert [type(error) for error in bench.told] == [TimedOut, type(None)]
 
 
 @pytest.mark.virtual_time

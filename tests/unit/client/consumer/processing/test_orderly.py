@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -105,14 +106,15 @@ async def test_an_ordered_queue_has_one_call_at_a_time() -> None:
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(
-    ("asked_ms", "seconds"), [(None, 1.0), (200, 0.2), (1, 0.01), (-1, 0.01), (10**9, 30.0)]
+    ("asked", "seconds"),
+    [(None, 1.0), (0.2, 0.2), (0, 0.01), (timedelta(milliseconds=50), 0.05), (1e6, 30.0)],
 )
 async def test_the_queue_pauses_before_a_refused_message_is_repeated(
-    asked_ms: int | None, seconds: float
+    asked: float | timedelta | None, seconds: float
 ) -> None:
     bench = _Bench()
     bench.submit(0, 1)
-    context = OrderlyContext(QUEUE, suspend_current_queue_time_ms=asked_ms)
+    context = OrderlyContext(QUEUE, suspend_seconds=asked)
     bench.finish(bench.next(), ConsumeResult.LATER, context=context)
     await asyncio.sleep(0)
     bench.submit(2)
@@ -207,7 +209,7 @@ async def test_messages_are_repeated_for_ever_without_a_limit() -> None:
 @pytest.mark.virtual_time
 async def test_commit_and_rollback_by_hand() -> None:
     bench = _Bench()
-    manual = OrderlyContext(QUEUE, auto_commit=False, suspend_current_queue_time_ms=100)
+    manual = OrderlyContext(QUEUE, auto_commit=False, suspend_seconds=0.1)
     bench.submit(0, 1, 2, 3)
     bench.finish(bench.next(), ConsumeResult.SUCCESS, context=manual)
     bench.finish(bench.next(), ConsumeResult.SUCCESS, context=manual)

@@ -181,8 +181,8 @@ async def test_stopping_threads_accept_no_calls() -> None:
         ("ack_index", 0.5, False),
         ("delay_level", "3", False),
         ("delay_level", None, False),
-        ("suspend_current_queue_time_ms", "500", True),
-        ("suspend_current_queue_time_ms", float("nan"), True),
+        ("suspend_seconds", "500", True),
+        ("suspend_seconds", float("nan"), True),
     ],
 )
 @pytest.mark.parametrize("error", [None, OSError()])
@@ -301,7 +301,7 @@ async def test_listeners_get_a_context_if_they_want_one() -> None:
 
 async def test_invalid_listeners_and_results_are_refused() -> None:
     with pytest.raises(UsageError, match="must be a function"):
-        inspect_listener(3)
+        inspect_listener(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="none_means"):
         inspect_listener(print, none_means=ConsumeResult.COMMIT)
     with pytest.raises(UsageError, match="0 workers"):

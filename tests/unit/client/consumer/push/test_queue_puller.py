@@ -12,11 +12,12 @@ from rmq_client import FlowControl
 from rmq_client.consumer.offsets.offset_store import RemoteOffsetStore
 from rmq_client.consumer.processing.message_state import MessageEvent
 from rmq_client.consumer.processing.process_queue import ProcessQueue
+from rmq_client.consumer.push.obstacles import Obstacles
 from rmq_client.consumer.push.queue_puller import PullerCallbacks, QueuePuller
 from rmq_client.consumer.requests.pull_client import PullResult
 from rmq_client.consumer.subscription import Subscription
 from rmq_client.consumer.timing import ConsumerTiming
-from rmq_client.errors import BrokerUnreachable, ClientError, broker_error
+from rmq_client.errors import BrokerUnreachable, Busy, ClientError, broker_error
 from rmq_client.network.routing import TopicRoute
 from rmq_client.pull_status import PullStatus
 from rmq_remoting.codes import ResponseCode
@@ -72,6 +73,7 @@ class _Bench:
         self.consumed: list[MessageExt] = []
         self.moved: list[int] = []
         self.announced = 0
+        self.told: list[ClientError] = []
         self.suspended = False
         callbacks = PullerCallbacks(
             flow_control=lambda: flow_control,
@@ -82,6 +84,7 @@ class _Bench:
             announce=self._announce,
             is_suspended=lambda: self.suspended,
             count_pull=lambda topic, messages, seconds: None,
+            obstacles=Obstacles(self.told.append, self.loop),
         )
         self.puller = QueuePuller(
             self.process_queue,
@@ -150,6 +153,7 @@ async def test_pull_failures_are_retried_after_a_pause(
     bench = _Bench(error, _found(7))
     assert await bench.run(10.0) == [0, pause, pause]
     assert (bench.announced, len(bench.routes.failed)) == (announced, route_asked)
+    assert bench.told == ([] if isinstance(error, Busy) else [error])
 
 
 @pytest.mark.virtual_time
