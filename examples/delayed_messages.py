@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from datetime import UTC, datetime
 
 from rmq_client import Message, MessageExt, Producer, PushConsumer
 
@@ -20,11 +21,12 @@ async def main(namesrv: str, topic: str) -> None:
             await received.put(message.body.decode())
 
     begin = time.time()
+    in_3_s = datetime.fromtimestamp(begin + 3, UTC)
     messages = [
         Message(topic, b"without a delay"),
         Message(topic, b"delay level 1 (1 s)", delay_level=1),
-        Message(topic, b"a delay of 2 s", delay_ms=2_000),
-        Message(topic, b"a time in 3 s", deliver_at_ms=int((begin + 3) * 1000)),
+        Message(topic, b"a delay of 2 s", delay_seconds=2),
+        Message(topic, b"a time in 3 s", deliver_at=in_3_s),
     ]
     async with Producer(namesrv, group="example-reminders") as producer:
         for message in messages:

@@ -93,7 +93,7 @@ class Load:
             simple = SimpleConsumer(
                 self._namesrv,
                 group=POP_GROUP,
-                subscriptions=[TOPIC],
+                topics=[TOPIC],
                 consume_from="first",
                 settings=settings,
             )
@@ -176,7 +176,7 @@ class Load:
         while True:
             try:
                 received = await consumer.receive(
-                    max_messages=32, invisible_seconds=_INVISIBLE_SECONDS, await_seconds=_AWAIT_SECONDS
+                    max_messages=32, invisible_seconds=_INVISIBLE_SECONDS, timeout_seconds=_AWAIT_SECONDS
                 )
                 for message in received:
                     self._deliver(POP_GROUP, message, is_first=message.delivery_attempt <= 1)
