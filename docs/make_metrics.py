@@ -6,9 +6,11 @@ import asyncio
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final, cast
 
 from rmq_broker.build import build_broker
+from rmq_broker.controller.metrics import ControllerCollector
 from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_broker.shards.joined_metrics import shard_families
 from rmq_namesrv.config import NamesrvSettings
@@ -16,6 +18,9 @@ from rmq_namesrv.namesrv import Namesrv
 from rmq_remoting.daemon.configuration import Override, load
 from rmq_remoting.daemon.exposition import PAUSE, Collector, Family
 from rmq_remoting.daemon.tasks import TaskSupervisor
+
+if TYPE_CHECKING:
+    from rmq_broker.controller.member import GroupMember
 
 _PAGE: Final = Path(__file__).with_name("metrics.md")
 _HEAD: Final = """\
@@ -49,6 +54,7 @@ _SECTIONS: Final = {
     "ReplicationCollector": ("Replication", "broker"),
     "MetadataCollector": ("Metadata of a replica", "broker that is a replica"),
     "ActingCollector": ("Acting master", "broker that is a replica"),
+    "ControllerCollector": ("Controller", "broker with `enableControllerMode`"),
     "ReplayProtection": ("Recorded requests", "broker with `signatureReplayWindowSeconds`"),
     "Shards": ("Shards", "supervisor of `rmq-broker --shards`"),
     "NamesrvCollector": ("Name server", "name server"),
@@ -91,7 +97,13 @@ async def _collectors() -> Sequence[Collector]:
     namesrv = Namesrv(load(NamesrvSettings)).collectors()
     master = await _of_broker({"authenticationEnabled": "true", "signatureReplayWindowSeconds": "30"})
     replica = await _of_broker({"brokerRole": "SLAVE", "brokerId": "1"})
-    return [*master, *replica, *namesrv, Shards()]
+    return [*master, *replica, _controlled(), *namesrv, Shards()]
+
+
+def _controlled() -> ControllerCollector:
+    """Return the collector of a broker that knows no controller yet."""
+    member = SimpleNamespace(role=None, problem="", role_changes=0, change_seconds=0.0)
+    return ControllerCollector(cast("GroupMember", member))
 
 
 async def _of_broker(settings: dict[str, str]) -> Sequence[Collector]:

@@ -14,6 +14,7 @@ from rmq_broker.store.api import StoreDamaged
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from tests.support.clock import START_MS, Clock
+from tests.support.waiting import until
 from tests.unit.broker.delivery.parts import inner
 from tests.unit.broker.pop.parts import GROUP, PopBroker
 from tests.unit.broker.transactions.parts import HALF, TransactionBroker
@@ -103,6 +104,8 @@ async def test_nothing_is_delivered_twice_by_switching(broker: _Broker) -> None:
         await asyncio.sleep(0.002)
         await broker.switch.stop()
         await broker.switch.start()
+    broker.clock.pass_seconds(3)
+    await until(lambda: len(broker.bodies()) >= 200)
     await broker.passes(3)
     wanted = sorted(b"%b%d" % (kind, number) for kind in (b"d", b"t") for number in range(100))
     assert sorted(broker.bodies()) == wanted
