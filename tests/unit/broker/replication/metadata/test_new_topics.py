@@ -29,7 +29,7 @@ def table() -> TopicTable:
 
 
 class _Replica:
-    """A replica that was told of all topics with messages so far."""
+    """A replica that knows all topics that have messages so far."""
 
     def __init__(self, store: MessageStore, table: TopicTable) -> None:
         self.versions = FollowedVersions()
