@@ -71,6 +71,7 @@ def test_a_stopped_pool_drops_queued_work_and_refuses_more() -> None:
     assert ran == ["running"]
 
 
+@pytest.mark.interpreted
 def test_the_head_of_a_pools_queue_tells_how_long_it_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000)
     entered, gate = threading.Event(), threading.Event()
