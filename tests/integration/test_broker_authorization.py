@@ -100,7 +100,12 @@ async def test_a_user_with_rules_sends_and_consumes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("serialization", list(Serialization))
 async def test_every_request_needs_a_rule(tmp_path: Path, serialization: Serialization) -> None:
     """A user without rules may make only the requests that touch nothing of others."""
-    free = {Code.CHECK_CLIENT_CONFIG, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2}
+    free = {
+        Code.CHECK_CLIENT_CONFIG,
+        Code.SEND_REPLY_MESSAGE,
+        Code.SEND_REPLY_MESSAGE_V2,
+        Code.NOTIFY_BROKER_ROLE_CHANGED,
+    }
     fields = {key: "T" for key in ("topic", "b", "group", "consumerGroup", "groupName", "srcGroup")}
     body = {
         "clientID": "c",

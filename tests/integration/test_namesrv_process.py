@@ -76,7 +76,7 @@ async def test_a_port_that_is_taken_is_a_failure_to_start() -> None:
         settings = ["--set", f"bindAddress={LOOPBACK}", "--set", "metricsExporterType=DISABLE"]
         failed = await ran("--port", str(port), *settings)
     assert failed.exit_code == 1
-    assert "set listenPort" in failed.stderr
+    assert "listenPort chooses the port" in failed.stderr
     assert "Traceback" not in failed.stderr
 
 

@@ -98,7 +98,7 @@ def test_drain_then_continue_with_later_messages(
     }
 
     # A restart continues at the checkpoint; new queues are read from their beginning.
-    cluster.create_topic(topic, queues=3)
+    cluster.admin.update_topic(topic, read_queues=3, write_queues=3)
     cluster.send(topic, 0, numbered(20))
     cluster.send(topic, 2, numbered(30))
     pipe.drain()
