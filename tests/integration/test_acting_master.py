@@ -130,10 +130,10 @@ async def test_the_acting_replica_delivers_through_another_master(cluster: _Clus
 
     async with other.client() as client:
         succeeded(await client.ask(heartbeat("p", None, producer_groups=[PRODUCERS])))
-        await until(lambda: sorted(cluster.stored_elsewhere()) == [b"delayed", b"timed"], 10)
+        await until(lambda: sorted(cluster.stored_elsewhere()) == [b"delayed", b"timed"], 30)
         retry_topic = f"%RETRY%{GROUP}_T"
-        await until(lambda: other.bodies(retry_topic) == [b"popped"], 10)
-        await until(lambda: b"half" in other.bodies(HALF), 10)
+        await until(lambda: other.bodies(retry_topic) == [b"popped"], 30)
+        await until(lambda: b"half" in other.bodies(HALF), 30)
         check = await client.receive()
         assert check.code == RequestCode.CHECK_TRANSACTION_STATE
         assert check.ext_fields["transactionId"] == "half"
@@ -184,7 +184,7 @@ async def test_messages_wait_until_another_master_is_there(cluster: _Cluster) ->
     await master.stop()
     await until(lambda: replica.broker.acting.smallest.acts)
     escape = replica.services.escape
-    await until(lambda: escape.failures > 3, 10)
+    await until(lambda: escape.failures > 3, 30)
     assert replica.services.delivery.delay_offsets.get(1) == 0 and not replica.services.delivery.delayed.lost
     await cluster.ask_namesrv(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-b")
-    await until(lambda: sorted(cluster.stored_elsewhere()) == [b"delayed", b"timed"], 10)
+    await until(lambda: sorted(cluster.stored_elsewhere()) == [b"delayed", b"timed"], 30)
