@@ -269,6 +269,21 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
     statistics = _blocking(_push.PushConsumer.statistics)
 
 
+def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iterator[MessageExt]:
+    """Yield messages until the consumer is stopped; the background loop hands over many at a time."""
+    ahead = consumer.read_ahead
+    while consumer.is_running:
+        message = ahead.next()
+        if message is not None:
+            yield message
+            continue
+        try:
+            _background.run(ahead.fill())
+        except NotRunning:
+            if consumer.is_running:
+                raise
+
+
 class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     """Reads queues at the application's own pace; see rmq_client.PullConsumer."""
 
@@ -300,17 +315,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
 
         Messages are handed over by the background loop many at a time. Raises as `poll`.
         """
-        ahead = self._asyncio.read_ahead
-        while self._asyncio.is_running:
-            message = ahead.next()
-            if message is not None:
-                yield message
-                continue
-            try:
-                _background.run(ahead.fill())
-            except NotRunning:
-                if self._asyncio.is_running:
-                    raise
+        yield from _each_message(self._asyncio)
 
 
 class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
@@ -332,17 +337,7 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
         Messages are handed over by the background loop many at a time. One that waited for long is made
         invisible again before it is yielded. Raises as `receive`.
         """
-        ahead = self._asyncio.read_ahead
-        while self._asyncio.is_running:
-            message = ahead.next()
-            if message is not None:
-                yield message
-                continue
-            try:
-                _background.run(ahead.fill())
-            except NotRunning:
-                if self._asyncio.is_running:
-                    raise
+        yield from _each_message(self._asyncio)
 
 
 class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):

@@ -99,14 +99,9 @@ class EpochFollower(Follower):
         self._handshake_flags = (settings.sync_from_last_file, settings.async_learner)
 
     async def _follow(self, master: MasterAddress) -> None:
-        store, loop = self._store, asyncio.get_running_loop()
         silence_seconds = self._settings.ha_housekeeping_interval_ms / 1000
-        end = store.max_phy_offset()
-        if end:
-            await self._compare(master, silence_seconds)
-        # The master takes a reported offset for durable, and a crash might leave less than that.
-        await loop.run_in_executor(self._executor, store.flush_log)
-        store.confirm_data(end)
+        end = await self._agreed_end(master, silence_seconds)
+        self._store.confirm_data(end)
         async with connected_as(EpochMasterConnection, master.ha, silence_seconds) as connection:
             self._connection = connection
             told = await connection.greet(ReplicaHandshake(*self._handshake_flags, self._own_id()))

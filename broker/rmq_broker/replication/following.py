@@ -139,15 +139,20 @@ class Follower:
 
     async def _follow(self, master: MasterAddress) -> None:
         """Follow one master until the connection ends or another one is the master."""
-        store, loop = self._store, asyncio.get_running_loop()
         silence_seconds = self._settings.ha_housekeeping_interval_ms / 1000
+        end = await self._agreed_end(master, silence_seconds)
+        async with connected(master.ha, silence_seconds) as connection:
+            await self._stay(master, connection, end)
+
+    async def _agreed_end(self, master: MasterAddress, silence_seconds: float) -> int:
+        """Return the end of this log once the master is known to have all of it, and the disk, too."""
+        store = self._store
         end = store.max_phy_offset()
         if end:
             await self._compare(master, silence_seconds)
         # The master takes a reported offset for durable, and a crash might leave less than that.
-        await loop.run_in_executor(self._executor, store.flush_log)
-        async with connected(master.ha, silence_seconds) as connection:
-            await self._stay(master, connection, end)
+        await asyncio.get_running_loop().run_in_executor(self._executor, store.flush_log)
+        return end
 
     async def _stay(self, master: MasterAddress, connection: MasterConnection, end: int) -> None:
         """Take the master's log from `end`, that of this log, on."""

@@ -144,14 +144,8 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Add rules to a user; each replaces an older one for the same resource. Raises ClientError."""
-        if not rules:
-            raise UsageError("rules is empty: give at least one AccessRule(...)")
-        body = _acl(user, rules).encode()
-        header, code = CreateAclRequestHeader(subject=_subject(user)), RequestCode.AUTH_CREATE_ACL
-        masters = await self._masters(cluster, broker_name)
-        await self._of_each(
-            masters, lambda address: self._api.call(address, code, header, body, about=f"rules of {user}")
-        )
+        header = CreateAclRequestHeader(subject=_subject(user))
+        await self._write_rules(RequestCode.AUTH_CREATE_ACL, header, user, rules, cluster, broker_name)
 
     async def update_rules(
         self,
@@ -162,10 +156,21 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Change rules of a user, each of them the rule for its resource. Raises ClientError."""
+        header = UpdateAclRequestHeader(subject=_subject(user))
+        await self._write_rules(RequestCode.AUTH_UPDATE_ACL, header, user, rules, cluster, broker_name)
+
+    async def _write_rules(
+        self,
+        code: RequestCode,
+        header: CreateAclRequestHeader | UpdateAclRequestHeader,
+        user: str,
+        rules: Sequence[AccessRule],
+        cluster: str | None,
+        broker_name: str | None,
+    ) -> None:
         if not rules:
             raise UsageError("rules is empty: give at least one AccessRule(...)")
         body = _acl(user, rules).encode()
-        header, code = UpdateAclRequestHeader(subject=_subject(user)), RequestCode.AUTH_UPDATE_ACL
         masters = await self._masters(cluster, broker_name)
         await self._of_each(
             masters, lambda address: self._api.call(address, code, header, body, about=f"rules of {user}")
