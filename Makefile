@@ -118,7 +118,7 @@ $(COMPILED): $(WHEEL_BUILT)
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker into $(VENV) (about 80 MB)"
+	@echo "Installing the broker into $(VENV) (about 100 MB)"
 	$(PIP_INSTALL) -e '.[broker]'
 	@touch $@
 
