@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
@@ -272,10 +273,14 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
 def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iterator[MessageExt]:
     """Yield messages until the consumer is stopped; the background loop hands over many at a time."""
     ahead = consumer.read_ahead
+    began = time.perf_counter()
     while consumer.is_running:
         message = ahead.next()
         if message is not None:
+            if ahead.taken is not None:
+                ahead.taken([message], time.perf_counter() - began)
             yield message
+            began = time.perf_counter()
             continue
         try:
             _background.run(ahead.fill())

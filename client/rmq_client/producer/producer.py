@@ -21,7 +21,7 @@ from ..checks import (
     check_timeout,
 )
 from ..errors import UsageError
-from ..hooks.send import SendContext, with_hook_properties
+from ..hooks.send import with_hook_properties
 from ..names import check_topic_to_send
 from ..replies import check_body, check_request
 from ..results import SendResult
@@ -190,18 +190,17 @@ class Producer(ProducerLifecycle):
         self._check_running()
         for message in messages:
             self._check(message)
-        hooks, contexts = self._hooks, list[SendContext]()
+        hooks = self._hooks
+        if hooks is None:
+            return await self._send_batch(self._batches.make(messages, queue), timeout)
+        batch = hooks.begin_batch(messages)
         try:
-            if hooks is not None:
-                contexts = [hooks.begin(message) for message in messages]
-                messages = [with_hook_properties(context) for context in contexts]
+            messages = [with_hook_properties(context) for context in batch.contexts]
             results = await self._send_batch(self._batches.make(messages, queue), timeout)
         except BaseException as error:
-            if hooks is not None:
-                hooks.end_all(contexts, [None] * len(contexts), error)
+            hooks.end_batch(batch, [], error)
             raise
-        if hooks is not None:
-            hooks.end_all(contexts, results)
+        hooks.end_batch(batch, results)
         return results
 
     async def _send_batch(self, batch: Batch, timeout_seconds: float) -> list[SendResult]:
