@@ -48,7 +48,7 @@ class PopAcknowledger:
         send_back: SendBack,
         hooks: ConsumptionHooks | None = None,
     ) -> None:
-        """`hooks` are told of all outcomes."""
+        """`hooks` get all outcomes."""
         self._hooks = hooks
         self._client = client
         self._acks = acks

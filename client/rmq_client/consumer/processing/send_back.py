@@ -92,7 +92,7 @@ class SendBack:
         settings: ClientSettings,
         hooks: ConsumptionHooks | None = None,
     ) -> None:
-        """`hooks` are told of each message that is sent back."""
+        """`hooks` get each message that is sent back."""
         self.rules = rules
         self._hooks = hooks
         self._api = api

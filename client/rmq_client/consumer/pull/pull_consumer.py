@@ -103,7 +103,7 @@ class PullConsumer(HookedConsumer):
         `consume_from` counts for queues without a committed offset of the group. `auto_commit`: every
         `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
         queue. `allocation`: how the group's members divide the queues of subscribed topics. Of `timing`, only
-        commits and rebalancing count. `hooks` are told of received messages and of commits. `trace`: messages
+        commits and rebalancing count. `hooks` get received messages and commits. `trace`: messages
         that `poll` returns are traced as consumed.
         """
         self._settings = checked_settings(settings)

@@ -71,7 +71,7 @@ class ConsumerEngine(GroupMembership):
         share_changes: ShareChangeNotifier | None = None,
         hooks: ConsumptionHooks | None = None,
     ) -> None:
-        """`hooks` are told of receptions and settlements."""
+        """`hooks` get receptions and settlements."""
         super().__init__(settings, instance, subscriptions)
         self._hooks = hooks
         self._obstacles = obstacles

@@ -242,7 +242,7 @@ class PushConsumer(HookedConsumer):
             await instance.release()
 
     async def _start_hooks(self, instance: ClientInstance) -> list[ConsumeHook]:
-        """Return the hooks of the trace, then the application's, which run in the context of the message."""
+        """Return the hooks of the trace, then the application's."""
         if self._tracing is None:
             return list(self._hooks)
         sender = partial(trace_producer, self._namesrv, self._settings)

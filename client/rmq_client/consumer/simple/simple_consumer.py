@@ -72,7 +72,7 @@ class SimpleConsumer(HookedConsumer):
         `topics`: one topic, several topics, or a mapping of topics to tags such as `paid || sent` (`*`: all
         messages) or to an `Sql` expression. `consume_from` counts for queues that the group has never
         consumed. `invisible_seconds` and `timeout_seconds` are the defaults of `receive`, and the values of
-        iterating. `hooks` are told of received messages, acknowledgements and changed invisible times.
+        iterating. `hooks` get received messages, acknowledgements and changed invisible times.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
