@@ -131,8 +131,8 @@ class Processing:
     """The processing of messages, from its creation to `end`, with its span as the current one.
 
     The span links to the contexts in which the messages were created, and to `receptions`, the spans in which
-    they were received. `continue_trace`: outside of an ambient span, that of a single message is also a child of its
-    creation context, so that both are in one trace.
+    they were received. With `continue_trace`, the span of a single message is also a child of its creation
+    context, unless another span is current.
     """
 
     def __init__(
