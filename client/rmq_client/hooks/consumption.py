@@ -1,4 +1,4 @@
-"""Receptions and settlements of one consumer, as its hooks are told of them."""
+"""Consumers with hooks, and the calls of hooks for receptions and settlements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receptions and settlements, as hooks are told of them."""
+"""Calls of hooks for receptions and settlements."""
 
 from __future__ import annotations
 
