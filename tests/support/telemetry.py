@@ -9,6 +9,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanContext
 
 from rmq_client.open_telemetry import OpenTelemetry
 
@@ -66,8 +67,9 @@ def attributes_of(span: ReadableSpan) -> dict[str, Any]:
 
 def span_id(span: ReadableSpan) -> int:
     """Return the id of a span."""
-    assert span.context is not None
-    return span.context.span_id
+    context: SpanContext | None = span.context
+    assert context is not None
+    return context.span_id
 
 
 def linked_ids(span: ReadableSpan) -> list[int]:

@@ -15,6 +15,7 @@ from rmq_remoting.message import MessageExt
 
 from .. import __version__
 from ..checks import check_each, check_flag, check_optional, refuse
+from ..errors import UsageError
 from ..hooks.consumption import HookedConsumer
 from ..producer.lifecycle import ProducerLifecycle
 from . import attributes as names
@@ -69,12 +70,14 @@ class OpenTelemetry:
         """Add the hooks to a producer or consumer that was not started yet, and return it.
 
         `client` is a Producer, PushConsumer, PullConsumer or SimpleConsumer, of asyncio or `blocking`. Raises
-        InvalidArgumentError for another object, and UsageError after the start.
+        InvalidArgumentError for another object, and UsageError after the start or the second time.
         """
         inner = _inner(client)
         if isinstance(inner, ProducerLifecycle):
+            _refuse_twice(client, inner._send_hooks)
             inner.add_hook(ProducerTelemetry(self._signals, inner.namespace, create_spans=self._create_spans))
         elif isinstance(inner, HookedConsumer):
+            _refuse_twice(client, inner._hooks)
             inner.add_hook(
                 ConsumerTelemetry(
                     self._signals,
@@ -129,6 +132,11 @@ def instrument(client: Client) -> Client:
     The same as `OpenTelemetry().instrument(client)`.
     """
     return OpenTelemetry().instrument(client)
+
+
+def _refuse_twice(client: object, hooks: Sequence[object]) -> None:
+    if any(isinstance(hook, (ProducerTelemetry, ConsumerTelemetry)) for hook in hooks):
+        raise UsageError(f"{client!r} is instrumented already: two instrumentations record everything twice")
 
 
 def _inner(client: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,8 @@ from ..transactions import TransactionState
 from . import attributes as names
 from .attributes import Attributes
 from .signals import LatestSpans, Signals, span_name
+
+log = logging.getLogger(__name__)
 
 _KEY: Final = "rmq.open_telemetry"
 _END_NAMES: Final = {
@@ -41,7 +44,8 @@ class ProducerTelemetry(SendHook):
     """Records a span and metrics of each send, batch, end of a transaction and recall.
 
     The context of the span goes into the message: it is the message's creation context. A message that
-    already carries a context keeps it.
+    already carries a context keeps it. A failure of a tracer or propagator does not fail the send: the
+    message goes without a span.
     """
 
     def __init__(self, signals: Signals, namespace: str, *, create_spans: bool) -> None:
@@ -51,14 +55,21 @@ class ProducerTelemetry(SendHook):
         self._create_spans = create_spans
         # The spans of half messages, by message id.
         self._half_messages = LatestSpans()
+        self._has_failed = False
 
     # --- single messages ---
 
     def before(self, context: SendContext) -> None:
         """Start the span, and put its context into the message."""
-        if context.batch is not None:
-            self._before_in_batch(context, context.batch)
-            return
+        try:
+            if context.batch is None:
+                self._begin_single(context)
+            else:
+                self._begin_in_batch(context, context.batch)
+        except Exception:
+            self._log_failure()
+
+    def _begin_single(self, context: SendContext) -> None:
         message = context.message
         attributes = names.operation("send", message.topic, self._namespace)
         attributes |= names.of_message(message) | names.of_delay(message)
@@ -93,6 +104,12 @@ class ProducerTelemetry(SendHook):
 
     def before_batch(self, batch: SendBatch) -> None:
         """Note the start. Without spans of the messages, start the span that they are created in."""
+        try:
+            self._begin_batch(batch)
+        except Exception:
+            self._log_failure()
+
+    def _begin_batch(self, batch: SendBatch) -> None:
         topics = {message.topic for message in batch.messages}
         attributes = names.operation("send", topics.pop() if len(topics) == 1 else None, self._namespace)
         attributes[names.BATCH_COUNT] = len(batch.messages)
@@ -101,7 +118,7 @@ class ProducerTelemetry(SendHook):
             send.span = self._start(send, SpanKind.PRODUCER)
         batch.notes[_KEY] = send
 
-    def _before_in_batch(self, context: SendContext, batch: SendBatch) -> None:
+    def _begin_in_batch(self, context: SendContext, batch: SendBatch) -> None:
         send = batch.notes.get(_KEY)
         if not isinstance(send, _Send):
             return
@@ -165,6 +182,10 @@ class ProducerTelemetry(SendHook):
         self._signals.record(SpanKind.CLIENT, attributes, 0.0)
 
     # --- spans ---
+
+    def _log_failure(self) -> None:
+        level, self._has_failed = logging.DEBUG if self._has_failed else logging.WARNING, True
+        log.log(level, "message sent without a span; further failures are logged as DEBUG", exc_info=True)
 
     def _begin(self, attributes: Attributes, links: list[Link]) -> _Send:
         return _Send(attributes, time.perf_counter(), time.time_ns(), get_current(), links)

@@ -70,10 +70,12 @@ class Signals:
     def inject(self, span: Span, carrier: MutableMapping[str, str]) -> None:
         """Put the context of a span, and the current baggage, into properties."""
         context = trace.set_span_in_context(span)
+        injected: dict[str, str] = {}
         if self._propagator is None:
-            propagate.inject(carrier, context)
+            propagate.inject(injected, context)
         else:
-            self._propagator.inject(carrier, context)
+            self._propagator.inject(injected, context)
+        carrier.update(injected)
 
     def extract(self, carrier: Mapping[str, str]) -> Context:
         """Return the context that properties carry."""

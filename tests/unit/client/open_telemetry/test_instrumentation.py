@@ -20,6 +20,7 @@ from rmq_client import (
     PullConsumer,
     PushConsumer,
     SimpleConsumer,
+    UsageError,
     blocking,
 )
 from rmq_client.hooks.send import SendContext
@@ -59,6 +60,14 @@ def _consumer(topics: str = "T") -> SimpleConsumer:
 )
 def test_producers_and_consumers_of_both_faces_can_be_instrumented(client: object) -> None:
     assert instrument(client) is client
+
+
+@pytest.mark.parametrize(
+    "client", [Producer(_NAMESRV, group="g"), blocking.SimpleConsumer(_NAMESRV, group="g")], ids=["p", "c"]
+)
+def test_a_client_cannot_be_instrumented_twice(client: object) -> None:
+    with pytest.raises(UsageError, match="instrumented already"):
+        instrument(instrument(client))
 
 
 @pytest.mark.parametrize("other", [Admin(_NAMESRV), "a text", None])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import pytest
 from opentelemetry import baggage, context
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from rmq_client import (
     Message,
@@ -198,6 +202,22 @@ def test_an_outcome_that_the_broker_asked_for_links_by_the_message(recorded: Rec
     ended = recorded.span("commit T")
     assert linked_ids(ended) == [_FOREIGN_ID]
     assert ended.parent is None
+
+
+def test_a_failing_propagator_does_not_fail_the_send(
+    recorded: RecordedTelemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(TraceContextTextMapPropagator):
+        def inject(self, carrier: Any, *args: Any, **kwargs: Any) -> None:
+            carrier["half"] = "done"
+            raise RuntimeError("as ordered by the test")
+
+    signals = Signals(recorded.tracer_provider, recorded.meter_provider, Failing(), "1")
+    hooks = SendHooks("g", [ProducerTelemetry(signals, "n", create_spans=True)])
+    for _ in range(3):
+        assert _send(hooks, Message("T", b"x")).properties == {}
+    assert _send_batch(hooks, Message("T", b"x")).contexts[0].properties == {}
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
 
 
 def test_a_recall_has_a_span(recorded: RecordedTelemetry) -> None:
