@@ -222,6 +222,7 @@ class Producer(_BlockingObject[_producer.Producer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_producer.Producer.add_hook)
     send = _blocking(_producer.Producer.send)
     send_oneway = _blocking(_producer.Producer.send_oneway)
     send_batch = _blocking(_producer.Producer.send_batch)
@@ -259,6 +260,7 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_push.PushConsumer.add_hook)
     wait_ready = _blocking(_push.PushConsumer.wait_ready)
     wait_stopped = _blocking(_push.PushConsumer.wait_stopped)
     subscribe = _blocking(_push.PushConsumer.subscribe)
@@ -296,6 +298,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_pull.PullConsumer.add_hook)
     queues = _blocking(_pull.PullConsumer.queues)
     assign = _blocking(_pull.PullConsumer.assign)
     subscribe = _blocking(_pull.PullConsumer.subscribe)
@@ -330,6 +333,7 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_simple.SimpleConsumer.add_hook)
     subscribe = _blocking(_simple.SimpleConsumer.subscribe)
     unsubscribe = _blocking(_simple.SimpleConsumer.unsubscribe)
     receive = _blocking(_simple.SimpleConsumer.receive)
