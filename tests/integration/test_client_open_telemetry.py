@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -110,6 +111,7 @@ async def test_each_way_of_sending_has_a_span(
     assert attributes["messaging.message.id"] == result.msg_id
     host, _, port = cluster.broker.address.rpartition(":")
     assert (attributes["server.address"], attributes["server.port"]) == (host, int(port))
+    assert attributes["messaging.client.id"].split("@")[1].startswith(f"{os.getpid()}#")
     created = recorded.spans("create T")
     assert linked_ids(batch) == [span_id(span) for span in created]
     stored = {record.body: record.properties["traceparent"] for record in cluster.broker.stored("T", 0)}

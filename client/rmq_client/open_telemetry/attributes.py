@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from rmq_remoting.codes import ResponseCode
@@ -24,6 +24,7 @@ Value: TypeAlias = str | int | Sequence[str]
 Attributes: TypeAlias = dict[str, Value]
 
 BATCH_COUNT: Final = "messaging.batch.message_count"
+CLIENT_ID: Final = "messaging.client.id"
 CONSUMER_GROUP: Final = "messaging.consumer.group.name"
 CONSUMPTION_MODEL: Final = "messaging.rocketmq.consumption_model"
 CONVERSATION_ID: Final = "messaging.message.conversation_id"
@@ -70,25 +71,42 @@ _DELAYS: Final = frozenset(
 _RESPONSE_CODES: Final = frozenset(code.value for code in ResponseCode)
 
 
-def operation(name: str, topic: str | None, namespace: str) -> Attributes:
-    """Return the attributes of an operation. `topic` None: it concerns several topics."""
-    attributes: Attributes = {SYSTEM: "rocketmq", OPERATION_NAME: name, NAMESPACE: namespace}
-    if name in _TYPES:
-        attributes[OPERATION_TYPE] = name
-    if topic is not None:
-        attributes[DESTINATION] = topic
-    return attributes
+class ClientIdentity:
+    """The attributes that all spans of one client have, and those of its operations."""
+
+    def __init__(self, namespace: str, client_id: Callable[[], str | None]) -> None:
+        """`client_id` returns the id once the client is started, and None before."""
+        self._common: Attributes = {SYSTEM: "rocketmq", NAMESPACE: namespace}
+        self._client_id = client_id
+
+    def operation(self, name: str, topic: str | None) -> Attributes:
+        """Return the attributes of an operation. `topic` None: it concerns several topics."""
+        if CLIENT_ID not in self._common and (client_id := self._client_id()):
+            self._common[CLIENT_ID] = client_id
+        attributes = {**self._common, OPERATION_NAME: name}
+        if name in _TYPES:
+            attributes[OPERATION_TYPE] = name
+        if topic is not None:
+            attributes[DESTINATION] = topic
+        return attributes
+
+
+class ConsumerIdentity(ClientIdentity):
+    """The attributes that all spans of one consumer have, and those of its operations."""
+
+    def __init__(
+        self, namespace: str, client_id: Callable[[], str | None], group: str, *, broadcasting: bool
+    ) -> None:
+        """`group` is the name without the namespace."""
+        super().__init__(namespace, client_id)
+        model = "broadcasting" if broadcasting else "clustering"
+        self._common |= {CONSUMER_GROUP: group, CONSUMPTION_MODEL: model}
 
 
 def of_metric(attributes: Attributes, *, with_type: bool = False) -> Attributes:
     """Return the attributes of a span that its metrics have."""
     names = (*_OF_METRICS, OPERATION_TYPE) if with_type else _OF_METRICS
     return {name: attributes[name] for name in names if name in attributes}
-
-
-def of_consumer(group: str, *, broadcasting: bool) -> Attributes:
-    """Return the attributes of a consumer."""
-    return {CONSUMER_GROUP: group, CONSUMPTION_MODEL: "broadcasting" if broadcasting else "clustering"}
 
 
 def of_message(message: Message) -> Attributes:

@@ -15,7 +15,7 @@ from rmq_remoting.message import MessageExt
 
 from ..hooks.consume import ConsumeHook, HookContext, Reception, Settlement
 from . import attributes as names
-from .attributes import Attributes
+from .attributes import Attributes, ConsumerIdentity
 from .signals import LatestSpans, Signals, delivery_key, in_context, span_name
 
 _KEY: Final = "rmq.open_telemetry"
@@ -31,17 +31,15 @@ class ConsumerTelemetry(ConsumeHook):
         self,
         signals: Signals,
         received: LatestSpans,
-        namespace: str,
+        identity: ConsumerIdentity,
         *,
-        broadcasting: bool,
         continue_trace: bool,
     ) -> None:
         """`received` gets the spans of receptions. `continue_trace` as for `Processing`."""
         self._signals = signals
         self._received = received
         self._processed = LatestSpans()
-        self._namespace = namespace
-        self._broadcasting = broadcasting
+        self._identity = identity
         self._continue_trace = continue_trace
 
     # --- receptions ---
@@ -49,7 +47,7 @@ class ConsumerTelemetry(ConsumeHook):
     def received(self, reception: Reception) -> None:
         """Record a reception. One of a push consumer has no span: the application has got nothing yet."""
         messages = reception.messages
-        attributes = self._operation("receive", reception.group, reception.topic)
+        attributes = self._identity.operation("receive", reception.topic)
         attributes |= names.of_received(messages)
         if reception.prefetched:
             if reception.error is not None:
@@ -72,7 +70,7 @@ class ConsumerTelemetry(ConsumeHook):
 
     def before(self, context: HookContext) -> None:
         """Start the span, and make it the current one."""
-        attributes = self._operation("process", context.group, _common_topic(context.messages))
+        attributes = self._identity.operation("process", _common_topic(context.messages))
         # A loop and its threads inherit the span in which the consumer was started: it is no ambient span.
         context.notes[_KEY] = Processing(
             self._signals,
@@ -101,7 +99,7 @@ class ConsumerTelemetry(ConsumeHook):
     def settled(self, settlement: Settlement) -> None:
         """Record a settlement; one of a push consumer as a child of the span of its listener's call."""
         messages = settlement.messages
-        attributes = self._operation("settle", settlement.group, settlement.topic)
+        attributes = self._identity.operation("settle", settlement.topic)
         attributes[names.SETTLEMENT] = settlement.kind.value
         attributes |= names.of_received(messages)
         attributes |= names.of_server(settlement.broker_address) | names.of_queues(settlement.offsets)
@@ -121,10 +119,6 @@ class ConsumerTelemetry(ConsumeHook):
             context=context,
             links=self._signals.links(messages),
         )
-
-    def _operation(self, name: str, group: str, topic: str | None) -> Attributes:
-        attributes = names.operation(name, topic, self._namespace)
-        return attributes | names.of_consumer(group, broadcasting=self._broadcasting)
 
 
 class Processing:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from weakref import ref
 
 from opentelemetry.context import get_current
 from opentelemetry.metrics import MeterProvider
@@ -17,8 +18,10 @@ from .. import __version__
 from ..checks import check_each, check_flag, check_optional, refuse
 from ..errors import UsageError
 from ..hooks.consumption import HookedConsumer
+from ..lifetime import Lifetime
+from ..network.instance import ClientInstance
 from ..producer.lifecycle import ProducerLifecycle
-from . import attributes as names
+from .attributes import ClientIdentity, ConsumerIdentity
 from .consumer import ConsumerTelemetry, Processing
 from .producer import ProducerTelemetry
 from .signals import LatestSpans, Signals, delivery_key
@@ -75,15 +78,16 @@ class OpenTelemetry:
         inner = _inner(client)
         if isinstance(inner, ProducerLifecycle):
             _refuse_twice(client, inner._send_hooks)
-            inner.add_hook(ProducerTelemetry(self._signals, inner.namespace, create_spans=self._create_spans))
+            inner.add_hook(
+                ProducerTelemetry(self._signals, _identity(inner), create_spans=self._create_spans)
+            )
         elif isinstance(inner, HookedConsumer):
             _refuse_twice(client, inner._hooks)
             inner.add_hook(
                 ConsumerTelemetry(
                     self._signals,
                     self._received,
-                    inner.namespace,
-                    broadcasting=inner.broadcasting,
+                    _consumer_identity(inner),
                     continue_trace=self._continue_trace,
                 )
             )
@@ -107,8 +111,9 @@ class OpenTelemetry:
         if not checked:
             raise refuse("messages", messages, "must have at least one message")
         topics = {message.topic for message in checked}
-        attributes = names.operation("process", topics.pop() if len(topics) == 1 else None, inner.namespace)
-        attributes |= names.of_consumer(inner.group, broadcasting=inner.broadcasting)
+        attributes = _consumer_identity(inner).operation(
+            "process", topics.pop() if len(topics) == 1 else None
+        )
         found = (self._received.get(delivery_key(inner.group, message)) for message in checked)
         processing = Processing(
             self._signals,
@@ -137,6 +142,27 @@ def instrument(client: Client) -> Client:
 def _refuse_twice(client: object, hooks: Sequence[object]) -> None:
     if any(isinstance(hook, (ProducerTelemetry, ConsumerTelemetry)) for hook in hooks):
         raise UsageError(f"{client!r} is instrumented already: two instrumentations record everything twice")
+
+
+def _identity(producer: ProducerLifecycle) -> ClientIdentity:
+    return ClientIdentity(producer.namespace, _client_id_of(producer))
+
+
+def _consumer_identity(consumer: HookedConsumer) -> ConsumerIdentity:
+    return ConsumerIdentity(
+        consumer.namespace, _client_id_of(consumer), consumer.group, broadcasting=consumer.broadcasting
+    )
+
+
+def _client_id_of(client: Lifetime) -> Callable[[], str | None]:
+    """Return a function that returns the client's id. It does not keep the client alive, whose hook it is."""
+    known = ref(client)
+
+    def client_id() -> str | None:
+        instance = getattr(known(), "_instance", None)
+        return instance.client_id if isinstance(instance, ClientInstance) else None
+
+    return client_id
 
 
 def _inner(client: object) -> object:

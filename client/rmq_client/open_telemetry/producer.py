@@ -15,7 +15,7 @@ from rmq_remoting.message_properties import PROPERTY_TRANSACTION_PREPARED
 from ..hooks.send import Recall, SendBatch, SendContext, SendHook, TransactionEnd
 from ..transactions import TransactionState
 from . import attributes as names
-from .attributes import Attributes
+from .attributes import Attributes, ClientIdentity
 from .signals import LatestSpans, Signals, span_name
 
 log = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ class ProducerTelemetry(SendHook):
     message goes without a span.
     """
 
-    def __init__(self, signals: Signals, namespace: str, *, create_spans: bool) -> None:
+    def __init__(self, signals: Signals, identity: ClientIdentity, *, create_spans: bool) -> None:
         """`create_spans`: each message of a batch gets a span of its own, which the batch's span links to."""
         self._signals = signals
-        self._namespace = namespace
+        self._identity = identity
         self._create_spans = create_spans
         # The spans of half messages, by message id.
         self._half_messages = LatestSpans()
@@ -71,7 +71,7 @@ class ProducerTelemetry(SendHook):
 
     def _begin_single(self, context: SendContext) -> None:
         message = context.message
-        attributes = names.operation("send", message.topic, self._namespace)
+        attributes = self._identity.operation("send", message.topic)
         attributes |= names.of_message(message) | names.of_delay(message)
         creation = self._signals.creation_context(message.properties)
         links = [] if creation is None else [Link(creation)]
@@ -111,7 +111,7 @@ class ProducerTelemetry(SendHook):
 
     def _begin_batch(self, batch: SendBatch) -> None:
         topics = {message.topic for message in batch.messages}
-        attributes = names.operation("send", topics.pop() if len(topics) == 1 else None, self._namespace)
+        attributes = self._identity.operation("send", topics.pop() if len(topics) == 1 else None)
         attributes[names.BATCH_COUNT] = len(batch.messages)
         send = self._begin(attributes, [])
         if not self._create_spans:
@@ -130,7 +130,7 @@ class ProducerTelemetry(SendHook):
         if send.span is not None:
             self._signals.inject(send.span, context.properties)
             return
-        attributes = names.operation("create", message.topic, self._namespace) | names.of_message(message)
+        attributes = self._identity.operation("create", message.topic) | names.of_message(message)
         created = self._signals.tracer.start_span(
             span_name(attributes), send.parent, SpanKind.PRODUCER, attributes
         )
@@ -160,7 +160,7 @@ class ProducerTelemetry(SendHook):
 
     def transaction_ended(self, end: TransactionEnd) -> None:
         """Record the outcome, with a link to the span of the half message."""
-        attributes = names.operation(_END_NAMES[end.state], end.message.topic, self._namespace)
+        attributes = self._identity.operation(_END_NAMES[end.state], end.message.topic)
         attributes |= names.of_message(end.message) | names.of_server(end.broker_address)
         attributes[names.MESSAGE_ID] = end.msg_id
         creation = self._half_messages.pop(end.msg_id)
@@ -177,7 +177,7 @@ class ProducerTelemetry(SendHook):
 
     def recalled(self, recall: Recall) -> None:
         """Record a recall."""
-        attributes = names.operation("recall", recall.topic, self._namespace)
+        attributes = self._identity.operation("recall", recall.topic)
         attributes[names.MESSAGE_ID] = recall.msg_id
         self._signals.record(SpanKind.CLIENT, attributes, 0.0)
 

@@ -9,7 +9,10 @@ import pytest
 from rmq_client import Message, MessageExt, MessageQueue, TimedOut
 from rmq_client.errors import broker_error
 from rmq_client.open_telemetry import attributes as names
+from rmq_client.open_telemetry.attributes import ClientIdentity, ConsumerIdentity
 from rmq_remoting.codes import ResponseCode
+
+_IDENTITY = ClientIdentity("n", lambda: None)
 
 
 def _received(queue_id: int = 0, port: int = 10911) -> MessageExt:
@@ -19,15 +22,28 @@ def _received(queue_id: int = 0, port: int = 10911) -> MessageExt:
 
 
 def test_an_operation_has_the_required_attributes() -> None:
-    assert names.operation("send", "T", "") == {
+    assert _IDENTITY.operation("send", "T") == {
         "messaging.system": "rocketmq",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
         "messaging.destination.name": "T",
-        "messaging.rocketmq.namespace": "",
+        "messaging.rocketmq.namespace": "n",
     }
-    assert "messaging.destination.name" not in names.operation("receive", None, "")
-    assert "messaging.operation.type" not in names.operation("recall", "T", "")
+    assert "messaging.destination.name" not in _IDENTITY.operation("receive", None)
+    assert "messaging.operation.type" not in _IDENTITY.operation("recall", "T")
+
+
+def test_a_consumer_has_its_group_and_model() -> None:
+    attributes = ConsumerIdentity("", lambda: None, "g", broadcasting=True).operation("settle", "T")
+    assert attributes["messaging.consumer.group.name"] == "g"
+    assert attributes["messaging.rocketmq.consumption_model"] == "broadcasting"
+
+
+def test_the_id_of_a_client_is_kept_after_its_stop() -> None:
+    ids = [None, "client-7", None]
+    identity = ClientIdentity("", lambda: ids.pop(0))
+    found = [identity.operation("send", "T").get("messaging.client.id") for _ in range(3)]
+    assert found == [None, "client-7", "client-7"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +117,7 @@ def test_errors_have_the_name_of_the_answer_or_of_the_class() -> None:
 
 
 def test_metrics_have_no_attributes_of_single_messages() -> None:
-    attributes = names.operation("send", "T", "n") | names.of_message(_received())
+    attributes = _IDENTITY.operation("send", "T") | names.of_message(_received())
     assert names.of_metric(attributes) == {
         "messaging.system": "rocketmq",
         "messaging.operation.name": "send",

@@ -16,6 +16,7 @@ from rmq_client import (
     SettlementKind,
     TimedOut,
 )
+from rmq_client.open_telemetry.attributes import ConsumerIdentity
 from rmq_client.open_telemetry.consumer import ConsumerTelemetry
 from rmq_client.open_telemetry.signals import LatestSpans, Signals
 from tests.support.telemetry import RecordedTelemetry, attributes_of, linked_ids, span_id
@@ -32,9 +33,8 @@ def _hook(
     recorded: RecordedTelemetry, *, continue_trace: bool = True, broadcasting: bool = False
 ) -> ConsumerTelemetry:
     signals = Signals(recorded.tracer_provider, recorded.meter_provider, None, "1")
-    return ConsumerTelemetry(
-        signals, LatestSpans(), "n", broadcasting=broadcasting, continue_trace=continue_trace
-    )
+    identity = ConsumerIdentity("n", lambda: "client-7", "g", broadcasting=broadcasting)
+    return ConsumerTelemetry(signals, LatestSpans(), identity, continue_trace=continue_trace)
 
 
 def _message(number: int, *, is_traced: bool = True) -> MessageExt:
@@ -74,6 +74,7 @@ def test_a_reception_links_to_the_messages_creation_contexts(recorded: RecordedT
         {"messaging.message.id": "id-2"},
     ]
     assert attributes_of(span) == {
+        "messaging.client.id": "client-7",
         "messaging.system": "rocketmq",
         "messaging.operation.name": "receive",
         "messaging.operation.type": "receive",

@@ -23,11 +23,13 @@ from rmq_client import (
     TransactionState,
 )
 from rmq_client.hooks.send import SendHooks
+from rmq_client.open_telemetry.attributes import ClientIdentity
 from rmq_client.open_telemetry.producer import ProducerTelemetry
 from rmq_client.open_telemetry.signals import Signals
 from rmq_remoting.message_properties import PROPERTY_TRANSACTION_PREPARED
 from tests.support.telemetry import RecordedTelemetry, attributes_of, linked_ids, span_id
 
+_IDENTITY = ClientIdentity("n", lambda: "client-7")
 _FOREIGN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 _FOREIGN_ID = 0xB7AD6B7169203331
 
@@ -39,7 +41,7 @@ def recorded() -> RecordedTelemetry:
 
 def _hooks(recorded: RecordedTelemetry, *, create_spans: bool = True) -> SendHooks:
     signals = Signals(recorded.tracer_provider, recorded.meter_provider, None, "1")
-    return SendHooks("g", [ProducerTelemetry(signals, "n", create_spans=create_spans)])
+    return SendHooks("g", [ProducerTelemetry(signals, _IDENTITY, create_spans=create_spans)])
 
 
 def _result(number: int = 1) -> SendResult:
@@ -65,6 +67,7 @@ def test_a_send_has_a_span_whose_context_is_in_the_message(recorded: RecordedTel
     assert span.kind is SpanKind.PRODUCER
     assert sent.properties["traceparent"].split("-")[2] == f"{span_id(span):016x}"
     assert attributes_of(span) == {
+        "messaging.client.id": "client-7",
         "messaging.system": "rocketmq",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
@@ -213,7 +216,7 @@ def test_a_failing_propagator_does_not_fail_the_send(
             raise RuntimeError("as ordered by the test")
 
     signals = Signals(recorded.tracer_provider, recorded.meter_provider, Failing(), "1")
-    hooks = SendHooks("g", [ProducerTelemetry(signals, "n", create_spans=True)])
+    hooks = SendHooks("g", [ProducerTelemetry(signals, _IDENTITY, create_spans=True)])
     for _ in range(3):
         assert _send(hooks, Message("T", b"x")).properties == {}
     assert _send_batch(hooks, Message("T", b"x")).contexts[0].properties == {}
