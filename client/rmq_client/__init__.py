@@ -108,8 +108,15 @@ if TYPE_CHECKING:
         UnreachableError,
         UsageError,
     )
-    from .hooks.consume import CallStatus, ConsumeHook, HookContext
-    from .hooks.send import Recall, SendContext, SendHook, TransactionEnd
+    from .hooks.consume import (
+        CallStatus,
+        ConsumeHook,
+        HookContext,
+        Reception,
+        Settlement,
+        SettlementKind,
+    )
+    from .hooks.send import Recall, SendBatch, SendContext, SendHook, TransactionEnd
     from .message_queries import QueryResult
     from .network.routing import TopicRoute
     from .producer.backpressure import InFlightLimits
@@ -173,8 +180,8 @@ _NAMES_BY_MODULE: Final = {
         "TimedOut TlsFailed TooMuchUnderWay TopicNotFound TopicNotOnBroker TransactionNotBegun "
         "Unavailable UnreachableError UsageError"
     ),
-    ".hooks.consume": "CallStatus ConsumeHook HookContext",
-    ".hooks.send": "Recall SendContext SendHook TransactionEnd",
+    ".hooks.consume": "CallStatus ConsumeHook HookContext Reception Settlement SettlementKind",
+    ".hooks.send": "Recall SendBatch SendContext SendHook TransactionEnd",
     ".message_queries": "QueryResult",
     ".network.routing": "TopicRoute",
     ".producer.backpressure": "InFlightLimits",
@@ -277,17 +284,21 @@ __all__ = [
     "RawPuller",
     "Recall",
     "ReceiptExpired",
+    "Reception",
     "Rejected",
     "ReplicaState",
     "ReplicationStatus",
     "RetryPolicy",
     "RouteError",
     "Seconds",
+    "SendBatch",
     "SendContext",
     "SendHook",
     "SendResult",
     "SendStatus",
     "Serialization",
+    "Settlement",
+    "SettlementKind",
     "ShareChange",
     "ShareListener",
     "SimpleConsumer",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
@@ -221,6 +222,7 @@ class Producer(_BlockingObject[_producer.Producer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_producer.Producer.add_hook)
     send = _blocking(_producer.Producer.send)
     send_oneway = _blocking(_producer.Producer.send_oneway)
     send_batch = _blocking(_producer.Producer.send_batch)
@@ -258,6 +260,7 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_push.PushConsumer.add_hook)
     wait_ready = _blocking(_push.PushConsumer.wait_ready)
     wait_stopped = _blocking(_push.PushConsumer.wait_stopped)
     subscribe = _blocking(_push.PushConsumer.subscribe)
@@ -272,10 +275,14 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
 def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iterator[MessageExt]:
     """Yield messages until the consumer is stopped; the background loop hands over many at a time."""
     ahead = consumer.read_ahead
+    began = time.perf_counter()
     while consumer.is_running:
         message = ahead.next()
         if message is not None:
+            if ahead.taken is not None:
+                ahead.taken([message], time.perf_counter() - began)
             yield message
+            began = time.perf_counter()
             continue
         try:
             _background.run(ahead.fill())
@@ -291,6 +298,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_pull.PullConsumer.add_hook)
     queues = _blocking(_pull.PullConsumer.queues)
     assign = _blocking(_pull.PullConsumer.assign)
     subscribe = _blocking(_pull.PullConsumer.subscribe)
@@ -325,6 +333,7 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_simple.SimpleConsumer.add_hook)
     subscribe = _blocking(_simple.SimpleConsumer.subscribe)
     unsubscribe = _blocking(_simple.SimpleConsumer.unsubscribe)
     receive = _blocking(_simple.SimpleConsumer.receive)

@@ -43,7 +43,7 @@ from tests.support.waiting import until
 
 _SHOP = ClientSettings(namespace="shop")
 _TRACES = "RMQ_SYS_TRACE_TOPIC"
-_QUICK_TRACES = Tracing(linger_seconds=0.01, open_telemetry=False)
+_QUICK_TRACES = Tracing(linger_seconds=0.01)
 
 
 @asynccontextmanager

@@ -73,8 +73,11 @@ _NOT_CONSTRUCTED: Final = frozenset(
         "QueueTimeSpan",
         "RawPull",
         "Recall",
+        "Reception",
+        "SendBatch",
         "SendContext",
         "SendResult",
+        "Settlement",
         "ShareChange",
         "Sql",  # a str: checked where it is an expression
         "TopicOffset",

@@ -16,6 +16,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ...checks import (
     Seconds,
     check_callable,
+    check_each,
     check_flag,
     check_instance,
     check_int,
@@ -29,7 +30,8 @@ from ...checks import (
 )
 from ...clock import now_ms
 from ...errors import NotRunning, UsageError
-from ...lifetime import Lifetime
+from ...hooks.consume import ConsumeHook
+from ...hooks.consumption import ConsumptionHooks, HookedConsumer
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi
 from ...network.instance import ClientInstance
@@ -63,7 +65,7 @@ _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PullConsumer(Lifetime):
+class PullConsumer(HookedConsumer):
     """Reads queues at the application's own pace.
 
     ::
@@ -90,6 +92,7 @@ class PullConsumer(Lifetime):
         auto_commit: bool = False,
         allocation: Allocation = averagely,
         timing: ConsumerTiming = _DEFAULT_TIMING,
+        hooks: Sequence[ConsumeHook] = (),
         trace: Tracing | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
@@ -100,7 +103,8 @@ class PullConsumer(Lifetime):
         `consume_from` counts for queues without a committed offset of the group. `auto_commit`: every
         `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
         queue. `allocation`: how the group's members divide the queues of subscribed topics. Of `timing`, only
-        commits and rebalancing count. `trace`: messages that `poll` returns are traced as consumed.
+        commits and rebalancing count. `hooks` get received messages and commits. `trace`: messages
+        that `poll` returns are traced as consumed.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
@@ -113,6 +117,9 @@ class PullConsumer(Lifetime):
         self._auto_commit = check_flag("auto_commit", auto_commit)
         self._allocation = check_callable("allocation", allocation, 3, "client id, queues and client ids")
         self._timing = check_instance("timing", timing, ConsumerTiming, "pass ConsumerTiming(...)")
+        self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
+        # None without a hook that is told: polls and commits then spend nothing on them.
+        self._told: ConsumptionHooks | None = None
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
         self._listeners = QueueListeners(self._namespace)
@@ -150,6 +157,8 @@ class PullConsumer(Lifetime):
         self._loop = asyncio.get_running_loop()
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         bridge = instance.bridge()
+        self._told = ConsumptionHooks.of(self.group, self._namespace, self._hooks)
+        self.read_ahead.taken = None if self._told is None else self._told.received
         self._api = BrokerApi(bridge, self._settings)
         self._source = PullSource(
             self._running,
@@ -160,7 +169,13 @@ class PullConsumer(Lifetime):
             self._namespace,
             self._subscription_to,
         )
-        self._committer = OffsetCommitter(self._api, self._source, self._group, self._timing.commit_seconds)
+        self._committer = OffsetCommitter(
+            self._api,
+            self._source,
+            self._group,
+            self._timing.commit_seconds,
+            None if self._told is None else self._told.committed,
+        )
         self._sharing = PullRebalancer(
             instance,
             self._group,
@@ -410,6 +425,13 @@ class PullConsumer(Lifetime):
         check_int("max_messages", max_messages, least=1)
         seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._running()
+        if self._told is None:
+            return await self._poll(max_messages, seconds)
+        with self._told.receiving(lambda: list(self._subscriptions)) as received:
+            received.extend(await self._poll(max_messages, seconds))
+        return received
+
+    async def _poll(self, max_messages: int, seconds: float) -> list[MessageExt]:
         self._begin_poll()
         messages = self._take(max_messages)
         if messages or not seconds:
@@ -472,7 +494,13 @@ class PullConsumer(Lifetime):
         check_queue("queue", queue)
         check_offset("offset", offset)
         self._running()
-        return await self._source.pull(self._namespace.wrap_queue(queue), offset)
+        wrapped = self._namespace.wrap_queue(queue)
+        if self._told is None:
+            return await self._source.pull(wrapped, offset)
+        with self._told.receiving(lambda: [wrapped.topic]) as received:
+            result = await self._source.pull(wrapped, offset)
+            received.extend(result.messages)
+        return result
 
     # --- sharing and committing ---
 

@@ -26,7 +26,7 @@ from ...checks import (
 from ...clock import now_ms
 from ...errors import NotRunning, UsageError
 from ...hooks.consume import ConsumeHook
-from ...lifetime import Lifetime
+from ...hooks.consumption import ConsumptionHooks, HookedConsumer
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...producer.producer import trace_producer
@@ -60,7 +60,7 @@ _DEFAULT_POP: Final = PopSettings()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PushConsumer(Lifetime):
+class PushConsumer(HookedConsumer):
     """Delivers the messages of its topics to a listener; the consumers of a group share the queues.
 
     ::
@@ -153,6 +153,7 @@ class PushConsumer(Lifetime):
                 "client_rebalance=False: allocation must be averagely or by_circle, which brokers know"
             )
         self.group = group
+        self.broadcasting = broadcasting
         self._pop = None if client_rebalance else pop
         self._share_listener = check_optional_callable("share_listener", share_listener, 1, "a ShareChange")
         self._error_listener = check_optional_callable("error_listener", error_listener, 1, "a ClientError")
@@ -241,7 +242,7 @@ class PushConsumer(Lifetime):
             await instance.release()
 
     async def _start_hooks(self, instance: ClientInstance) -> list[ConsumeHook]:
-        """Return the hooks of the trace, then the application's, which run in the context of the message."""
+        """Return the hooks of the trace, then the application's."""
         if self._tracing is None:
             return list(self._hooks)
         sender = partial(trace_producer, self._namesrv, self._settings)
@@ -325,10 +326,11 @@ class PushConsumer(Lifetime):
                 self._share_listener, instance.routes, application_loop, self._namespace
             )
         obstacles = Obstacles(self._error_listener, application_loop)
+        told = ConsumptionHooks.of(self.group, self._namespace, hooks)
         if self._pop is None:
-            engine = ConsumerEngine(settings, instance, self._subscriptions, obstacles, news)
+            engine = ConsumerEngine(settings, instance, self._subscriptions, obstacles, news, told)
         else:
-            engine = PopEngine(settings, self._pop, instance, self._subscriptions, obstacles, news)
+            engine = PopEngine(settings, self._pop, instance, self._subscriptions, obstacles, news, told)
         caller = ListenerCaller(
             settings.kind,
             self.group,
