@@ -1,0 +1,67 @@
+"""From FastStream's commands to the SDK's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from faststream._internal.parser import BatchCodecProto
+
+from rmq_client import Message
+
+from .parser import CONTENT_TYPE, CORRELATION_ID, REPLY_TO
+from .response import RocketPublishCommand
+
+if TYPE_CHECKING:
+    from fast_depends.library.serializer import SerializerProto
+    from faststream._internal.parser import CodecProto
+
+
+async def encode_message(
+    cmd: RocketPublishCommand, codec: CodecProto, serializer: SerializerProto | None
+) -> Message:
+    """Return the command's message. Raises the SDK's errors for options that no broker accepts."""
+    body, content_type = await codec.encode(cmd.body, serializer)
+    return _message(cmd, body, content_type)
+
+
+async def encode_batch(
+    cmd: RocketPublishCommand, codec: CodecProto, serializer: SerializerProto | None
+) -> list[Message]:
+    """Return the command's messages, which share all options."""
+    if isinstance(codec, BatchCodecProto):
+        encoded = await codec.encode_batch(cmd.batch_bodies, serializer)
+    else:
+        encoded = [await codec.encode(body, serializer) for body in cmd.batch_bodies]
+    return [_message(cmd, body, content_type) for body, content_type in encoded]
+
+
+def header_properties(cmd: RocketPublishCommand, content_type: str | None) -> dict[str, str]:
+    """Return the headers, the content type, the correlation id and the reply topic as user properties.
+
+    Headers whose value is None are omitted; other values become texts.
+    """
+    properties = {name: str(value) for name, value in cmd.headers.items() if value is not None}
+    own: Mapping[str, Any] = {
+        CONTENT_TYPE: content_type,
+        CORRELATION_ID: cmd.correlation_id,
+        REPLY_TO: cmd.reply_to,
+    }
+    properties.update({name: value for name, value in own.items() if value})
+    return properties
+
+
+def _message(cmd: RocketPublishCommand, body: bytes, content_type: str | None) -> Message:
+    message = Message(
+        cmd.destination,
+        body,
+        tags=cmd.tag,
+        keys=cmd.keys,
+        properties=header_properties(cmd, content_type),
+        delay_level=cmd.delay_level,
+        delay_seconds=cmd.delay_seconds,
+        deliver_at=cmd.deliver_at,
+    )
+    if cmd.sharding_key:
+        message.sharding_key = cmd.sharding_key
+    return message
