@@ -140,6 +140,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[RawMessage, Producer, Rocket
                 security=security,
             ),
         )
+        self._new_producer()  # refuses wrong arguments here, and not in `connect`
 
     async def start(self) -> None:
         """Connect, and start all subscribers. Raises SetupError for two of one group, and ClientError."""
@@ -177,15 +178,19 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[RawMessage, Producer, Rocket
 
     async def _connect(self) -> Producer:
         config = self.config.broker_config
-        producer = Producer(
+        producer = self._new_producer()
+        await producer.start()
+        config.connect(producer)
+        return producer
+
+    def _new_producer(self) -> Producer:
+        config = self.config.broker_config
+        return Producer(
             config.name_servers,
             group=self._producer_group,
             settings=config.settings,
             **self._producer_options,
         )
-        await producer.start()
-        config.connect(producer)
-        return producer
 
     def _check_groups(self) -> None:
         groups = Counter(

@@ -51,6 +51,11 @@ def header_properties(cmd: RocketPublishCommand, content_type: str | None) -> di
     return properties
 
 
+def check_options(cmd: RocketPublishCommand) -> None:
+    """Raise InvalidPropertyError for headers and options that no message can have."""
+    _message(cmd, b"", None)
+
+
 def _message(cmd: RocketPublishCommand, body: bytes, content_type: str | None) -> Message:
     message = Message(
         cmd.destination,

@@ -15,6 +15,7 @@ from faststream.specification.schema import Message, Operation, PublisherSpec
 from rmq_client import SendResult
 
 from .broker_config import RocketBrokerConfig
+from .encoding import check_options
 from .message import RocketMessage
 from .options import MessageOptions
 from .response import RocketPublishCommand
@@ -171,7 +172,19 @@ def create_publisher(
     schema: Any | None,
     include_in_schema: bool,
 ) -> RocketPublisher:
-    """Return a publisher and what the AsyncAPI document says of it."""
+    """Return a publisher and what the AsyncAPI document says of it.
+
+    Raises TypeError for an unknown option, and InvalidPropertyError for a value that no message can have.
+    """
+    check_options(
+        RocketPublishCommand(
+            None,
+            topic=config.topic,
+            headers=config.headers,
+            **config.options,
+            _publish_type=PublishType.PUBLISH,
+        )
+    )
     specification = RocketPublisherSpecification(
         config._outer_config,
         RocketPublisherSpecificationConfig(

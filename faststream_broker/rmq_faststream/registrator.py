@@ -55,7 +55,9 @@ class RocketRegistrator(Registrator[RawMessage, RocketBrokerConfig]):
         description: str | None = None,
         include_in_schema: bool = True,
     ) -> RocketSubscriber:
-        """Declare a consumer of a group. Raises SetupError for arguments that exclude each other.
+        """Declare a consumer of a group.
+
+        Raises SetupError for arguments that exclude each other, and InvalidArgumentError of the SDK.
 
         `topics`: one name, several names, or a mapping of names to filters. `tags`: filter of topics that
         are given by name, tags such as `paid || sent` or an `Sql` expression. A group has one set of topics
@@ -114,7 +116,7 @@ class RocketRegistrator(Registrator[RawMessage, RocketBrokerConfig]):
         include_in_schema: bool = True,
         **options: Unpack[MessageOptions],
     ) -> RocketPublisher:
-        """Declare a publisher to a topic.
+        """Declare a publisher to a topic. Raises InvalidPropertyError for an option that no message can have.
 
         `batch`: a list that a handler returns is published as several messages. `headers` and the options of
         MessageOptions count for each message, unless the message has its own. `reply_to`: the topic that

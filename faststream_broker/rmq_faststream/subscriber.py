@@ -12,6 +12,7 @@ from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import IncorrectState
 
 from rmq_client import (
+    ClientSettings,
     ConsumeContext,
     ConsumeResult,
     ConsumerTiming,
@@ -127,14 +128,25 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             await pull.stop()
         await super().stop()
 
+    def check(self) -> None:
+        """Raise InvalidArgumentError for arguments that the SDK's consumer refuses, and TypeError for an
+        unknown option.
+        """
+        self._new_push(None, ClientSettings())
+
     async def _start_push(self) -> None:
-        config, outer = self._config, self._outer_config
+        outer = self._outer_config
+        self._push = self._new_push(outer.name_servers, outer.settings)
+        await self._push.start()
+
+    def _new_push(self, name_servers: str | Sequence[str] | None, settings: ClientSettings) -> PushConsumer:
+        config = self._config
         options: ConsumerOptions = {
-            "timing": ConsumerTiming(stop_grace_seconds=outer.graceful_timeout or 0),
+            "timing": ConsumerTiming(stop_grace_seconds=self._outer_config.graceful_timeout or 0),
             **config.options,
         }
-        self._push = PushConsumer(
-            outer.name_servers,
+        return PushConsumer(
+            name_servers,
             group=config.group,
             topics=self.expressions,
             listener=self._listen,
@@ -145,10 +157,9 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             max_messages=config.max_messages,
             max_reconsume_times=config.max_reconsume_times,
             suspend_seconds=config.suspend_seconds,
-            settings=outer.settings,
+            settings=settings,
             **options,
         )
-        await self._push.start()
 
     async def _start_pull(self) -> None:
         self._pull = PullConsumer(
@@ -229,7 +240,7 @@ def create_subscriber(
     description: str | None,
     include_in_schema: bool,
 ) -> RocketSubscriber:
-    """Return a subscriber and what the AsyncAPI document says of it."""
+    """Return a subscriber and what the AsyncAPI document says of it. Raises as `RocketSubscriber.check`."""
     calls = CallsCollection[RawMessage]()
     specification = RocketSubscriberSpecification(
         config._outer_config,
@@ -241,4 +252,6 @@ def create_subscriber(
         ),
         calls,
     )
-    return RocketSubscriber(config, specification, calls)
+    subscriber = RocketSubscriber(config, specification, calls)
+    subscriber.check()
+    return subscriber
