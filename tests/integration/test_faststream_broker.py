@@ -1,4 +1,4 @@
-"""RocketBroker with a real broker: redelivery, dead letters, order, replies, and the end of an application."""
+"""RocketBroker with a real broker: redelivery, dead letters, order, replies, and graceful stops."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ async def test_a_batch_is_handled_at_once(
     async with _started(broker):
         await rmq_broker.consumed(rmq_group)
     assert [result.queue_offset for result in results] == list(range(6))
-    assert sorted(sum(batches, [])) == list(range(6))
+    assert sorted(number for batch in batches for number in batch) == list(range(6))
     assert 1 < max(map(len, batches)) <= 4
 
 
@@ -343,13 +343,13 @@ async def test_messages_can_be_taken_one_by_one(
             await broker.publish(Order(number=number), rmq_topic)
         first = await subscriber.get_one(timeout=_SECONDS)
         assert first is not None
-        numbers = [(await first.decode())["number"]]
+        decoded: list[Any] = [await first.decode()]
         async with asyncio.timeout(_SECONDS):
             async for message in subscriber:
-                numbers.append((await message.decode())["number"])
-                if len(numbers) == 3:
+                decoded.append(await message.decode())
+                if len(decoded) == 3:
                     break
-    assert sorted(numbers) == [0, 1, 2]
+    assert sorted(one["number"] for one in decoded) == [0, 1, 2]
 
 
 async def test_a_stop_waits_for_handlers_and_commits(
