@@ -1,4 +1,4 @@
-"""What is published: the command that passes through middlewares, and a handler's typed response."""
+"""The command of a publication, which passes through middlewares, and a handler's typed response."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Settlement:
         if self.orderly:
             raise FeatureNotSupportedException(
                 "an orderly subscriber cannot reject a message: ack it to skip it, or nack it, and set "
-                "max_reconsume_times to make it a dead letter after so many attempts"
+                "max_reconsume_times to make it a dead letter after that many repetitions"
             )
         self.result = ConsumeResult.LATER
         self.delay_level = _DEAD_LETTER
