@@ -69,6 +69,11 @@ class RocketBatchMessage(_SettledMessage[tuple[MessageExt, ...]]):
     """
 
 
+def messages_of(raw: RawMessage) -> tuple[MessageExt, ...]:
+    """Return the messages of one call."""
+    return raw if isinstance(raw, tuple) else (raw,)
+
+
 def current_settlement() -> Settlement | None:
     """Return the settlement of the call that the current task runs."""
     return CURRENT.get()

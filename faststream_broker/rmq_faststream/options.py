@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
@@ -36,7 +36,7 @@ class MessageOptions(TypedDict, total=False):
     """
 
     tag: str | None
-    keys: str | Iterable[str]
+    keys: str | Sequence[str]
     sharding_key: str | None
     delay_level: int
     delay_seconds: float | timedelta

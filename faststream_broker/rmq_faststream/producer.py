@@ -12,7 +12,7 @@ from faststream.exceptions import FeatureNotSupportedException, IncorrectState
 
 from rmq_client import ClientError, Message, MessageExt, Producer, SendResult, reply_to
 
-from .encoding import encode_batch, encode_message, header_properties
+from .encoding import encode_batch, encode_body, encode_message, header_properties
 from .parser import RocketParser
 from .response import RocketPublishCommand
 
@@ -69,6 +69,8 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
                 "publish messages with a sharding key one by one"
             )
         messages = await encode_batch(cmd, self.codec, self.serializer)
+        if not messages:
+            return []
         return await self._connected().send_batch(messages, timeout_seconds=cmd.timeout)
 
     async def request(self, cmd: RocketPublishCommand) -> MessageExt:
@@ -80,8 +82,8 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         """Send a reply with its headers. A failure is logged: a redelivered request would not find the
         requester either.
         """
-        body, content_type = await self.codec.encode(cmd.body, self.serializer)
         try:
+            body, content_type = await encode_body(cmd, self.codec, self.serializer)
             return await self._send_reply(request, body, header_properties(cmd, content_type), cmd.timeout)
         except ClientError as error:
             log.warning("reply not sent request=%s topic=%s cause=%s", request.msg_id, request.topic, error)

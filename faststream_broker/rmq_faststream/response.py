@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -32,7 +32,7 @@ class RocketPublishCommand(BatchPublishCommand):
         reply_to: str = "",
         timeout: float | None = None,
         tag: str | None = None,
-        keys: str | Iterable[str] = (),
+        keys: str | Sequence[str] = (),
         sharding_key: str | None = None,
         delay_level: int = 0,
         delay_seconds: float | timedelta = 0,

@@ -22,7 +22,7 @@ from rmq_client import (
     PushConsumer,
 )
 
-from .message import RawMessage, RocketMessage
+from .message import RawMessage, RocketMessage, messages_of
 from .options import ConsumerOptions
 from .parser import RocketBatchParser, RocketParser, is_request
 from .replies import RequestReplier, TopicReplier
@@ -228,8 +228,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         """Return the columns of a log line."""
         topic = ",".join(self.expressions)
         if message is not None:
-            raw: Any = message.raw_message
-            topic = raw.topic if isinstance(raw, MessageExt) else raw[0].topic
+            topic = messages_of(message.raw_message)[0].topic
         return {"topic": topic, "group": self.group, "message_id": getattr(message, "message_id", "")}
 
 

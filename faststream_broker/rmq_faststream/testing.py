@@ -100,7 +100,7 @@ class InMemoryProducer(RocketProducer):
     async def publish_batch(self, cmd: RocketPublishCommand) -> list[SendResult]:
         """Call the handlers of messages: once for all of them, or for each one after the other."""
         messages = [_received(one) for one in await encode_batch(cmd, self.codec, self.serializer)]
-        for subscriber in self._receivers(messages[0]):
+        for subscriber in self._receivers(messages[0]) if messages else ():
             if subscriber.batch:
                 await _handle(subscriber, messages)
             else:

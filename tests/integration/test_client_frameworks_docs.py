@@ -24,7 +24,7 @@ from tests.support.code_blocks import How, python_blocks
 pytest_plugins = ["pytester"]
 
 _ADDRESS: Final = "127.0.0.1:9876"
-_SECONDS: Final = 30.0
+_SECONDS: Final = 60.0
 _FIRST_LINE: Final = re.compile(r"# ([\w/]+\.py)\n")
 # The transport of kombu that needs no server, in place of Redis. The folder is that of the programs.
 _CELERY_BROKER: Final = '"redis://127.0.0.1:6379/0"'
@@ -205,6 +205,13 @@ async def test_the_handlers_of_the_faststream_page_work(
 
     broker, _ = _broker_of(tmp_path, "secure.py")
     assert broker.config.broker_config.settings.tls is True
+
+    broker, module = _broker_of(tmp_path, "watched.py")
+    async with TestRocketBroker(broker):
+        await broker.publish("x", "orders")
+    name, labels = "published_messages_total", {"destination": "orders", "status": "success"}
+    labels |= {"app_name": "shop", "broker": "rocketmq"}
+    assert module["registry"].get_sample_value(f"faststream_{name}", labels) == 1
 
 
 # --- FastAPI ---

@@ -16,7 +16,7 @@ from rmq_client import ConsumeHook, HookContext, Message, MessageExt, NoReply, P
 from rmq_faststream import ConsumerOptions, RocketBroker, RocketResponse, TestRocketBroker
 from rmq_faststream.annotations import Producer as SdkProducer
 from rmq_faststream.annotations import RocketBatchMessage, RocketMessage
-from rmq_testing import BrokerForTests
+from rmq_testing import BrokerForTests, ResponseCode
 from tests.support.waiting import until
 
 _SECONDS = 10.0
@@ -304,6 +304,36 @@ async def test_a_response_goes_to_the_topic_that_the_message_names(
         await broker.publish("x", ask, reply_to=answers)
         (answered,) = await rmq_broker.expect(answers)
     assert answered.body == b"X"
+
+
+async def test_a_message_whose_result_cannot_be_published_is_redelivered(
+    rmq_broker: BrokerForTests, rmq_new_topic: Callable[..., str], rmq_group: str, broker: RocketBroker
+) -> None:
+    orders, invoices = rmq_new_topic(), rmq_new_topic()
+
+    @broker.subscriber(orders, group=rmq_group, consume_from="first")
+    @broker.publisher(invoices)
+    async def on_order(body: str) -> str:
+        return body
+
+    async with _started(broker):
+        code = ResponseCode.NO_PERMISSION
+        with rmq_broker.faults.refuse("send", code, "read only", times=None, topic=invoices):
+            await broker.publish("x", orders)
+            await rmq_broker.expect_redelivery(rmq_group)
+        await rmq_broker.advance(_FIRST_RETRY_SECONDS)
+        await rmq_broker.expect(invoices)
+
+
+async def test_a_handler_without_result_replies_with_null(
+    rmq_broker: BrokerForTests, rmq_topic: str, rmq_group: str, broker: RocketBroker
+) -> None:
+    @broker.subscriber(rmq_topic, group=rmq_group, consume_from="first")
+    async def on_order(body: str) -> None: ...
+
+    async with _started(broker):
+        reply = await broker.request("x", rmq_topic, timeout=_SECONDS)
+    assert (reply.body, await reply.decode()) == (b"null", None)
 
 
 async def test_delayed_messages_arrive_later(

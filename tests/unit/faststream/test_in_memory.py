@@ -12,7 +12,7 @@ from faststream import AckPolicy, BaseMiddleware, FastStream, Header, PublishCom
 from faststream.exceptions import SubscriberNotFound
 from pydantic import BaseModel
 
-from rmq_client import SendStatus, Sql
+from rmq_client import SendStatus, Sql, UsageError
 from rmq_faststream import (
     RocketBroker,
     RocketPublisher,
@@ -159,6 +159,36 @@ async def test_a_batch_publisher_publishes_each_item(broker: RocketBroker) -> No
         await broker.publish("a b c", "orders")
         await broker.publish("d", "lines")
     assert bodies == [["a", "b", "c"], ["d"]]
+
+
+@pytest.mark.parametrize("result", [None, []])
+async def test_a_batch_publisher_publishes_nothing_for_an_empty_result(
+    broker: RocketBroker, result: Any
+) -> None:
+    lines = broker.publisher("lines", batch=True)
+
+    @broker.subscriber("orders", group="till")
+    @lines
+    async def split(text: str) -> Any:
+        return result
+
+    async with TestRocketBroker(broker):
+        await broker.publish("a", "orders")
+        assert split.mock.call_count == 1
+        assert not lines.mock.called
+        assert await broker.publish_batch(topic="orders") == []
+
+
+async def test_none_is_published_as_json_and_an_empty_text_is_refused(broker: RocketBroker) -> None:
+    @broker.subscriber("orders", group="till")
+    async def on_order(body: str | None) -> None: ...
+
+    async with TestRocketBroker(broker):
+        await broker.publish(None, "orders")
+        on_order.mock.assert_called_once_with(None)
+        assert await (await broker.request("x", "orders")).decode() is None
+        with pytest.raises(UsageError, match="a message to orders has an empty body"):
+            await broker.publish("", "orders")
 
 
 async def test_a_batch_reaches_subscribers_of_single_messages_one_by_one(broker: RocketBroker) -> None:
