@@ -7,7 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from fast_depends import Provider, dependency_provider
 from faststream._internal.broker import BrokerUsecase
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGenerator
     from faststream.security import BaseSecurity
     from faststream.specification.schema.extra import Tag, TagDict
+
+
+# Stands for the name servers in the AsyncAPI document where NAMESRV_ADDR is not set.
+_UNKNOWN_ADDRESS: Final = "name-server:9876"
 
 
 class RocketBroker(RocketRegistrator, BrokerUsecase[RawMessage, Producer, RocketBrokerConfig]):
@@ -294,9 +298,9 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[RawMessage, Producer, Rocket
 
 
 def _addresses(name_servers: str | Sequence[str] | None) -> list[str]:
-    """Return the addresses for the AsyncAPI document."""
+    """Return the addresses for the AsyncAPI document, which FastStream leaves empty without any."""
     if name_servers is None:
         name_servers = os.environ.get("NAMESRV_ADDR", "")
     if isinstance(name_servers, str):
         name_servers = name_servers.replace(",", ";").split(";")
-    return [address.strip() for address in name_servers if address.strip()]
+    return [address.strip() for address in name_servers if address.strip()] or [_UNKNOWN_ADDRESS]

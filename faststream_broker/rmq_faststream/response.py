@@ -8,6 +8,8 @@ from typing import Any, Unpack
 
 from faststream.response.publish_type import PublishType
 from faststream.response.response import BatchPublishCommand, PublishCommand, Response
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from rmq_client import MessageExt
 
@@ -98,6 +100,16 @@ class RocketResponse(Response):
             correlation_id=self.correlation_id,
             **self.options,
             _publish_type=PublishType.PUBLISH,
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check only the class of a result, and document any body: a publisher's `schema` says more.
+
+        FastStream builds the AsyncAPI document of results, which fails for a class without a JSON schema.
+        """
+        return core_schema.json_or_python_schema(
+            json_schema=core_schema.any_schema(), python_schema=core_schema.is_instance_schema(cls)
         )
 
     def get_publish_key(self) -> str | None:

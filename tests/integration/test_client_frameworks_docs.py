@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 from faststream.exceptions import NackMessage, RejectMessage
+from faststream.specification import AsyncAPI
 
 from rmq_faststream import RocketBroker, TestRocketBroker
 from rmq_testing import blocking
@@ -194,6 +195,10 @@ async def test_the_handlers_of_the_faststream_page_work(
     assert "returned {'net': 1" in printed
     assert "eu {'net': 2" in printed
     assert "3" not in printed
+
+    broker, _ = _broker_of(tmp_path, "shop.py")
+    document: dict[str, Any] = AsyncAPI(broker).to_specification().to_jsonable()
+    assert document["components"]["schemas"]["Invoice"]["required"] == ["order", "total"]
 
     broker, module = _broker_of(tmp_path, "deliveries.py")
     for address, error in (("", RejectMessage), ("closed road", NackMessage)):

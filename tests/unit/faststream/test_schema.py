@@ -9,7 +9,7 @@ from faststream.security import SASLPlaintext
 from faststream.specification import AsyncAPI
 from pydantic import BaseModel
 
-from rmq_faststream import RocketBroker, RocketRouter
+from rmq_faststream import RocketBroker, RocketResponse, RocketRouter
 
 
 class Order(BaseModel):
@@ -71,6 +71,21 @@ def test_endpoints_can_be_left_out() -> None:
     assert "Order" in document["components"]["schemas"]
 
 
+def test_results_with_options_are_documented_by_the_schema_of_the_publisher() -> None:
+    broker = RocketBroker()
+
+    @broker.subscriber("orders", group="till")
+    @broker.publisher("invoices", schema=Order)
+    @broker.publisher("anything")
+    async def on_order(number: int) -> RocketResponse:
+        return RocketResponse(Order(number=number))
+
+    components = _document(broker)["components"]
+    payload = components["messages"]["invoices:Publisher:Message"]["payload"]
+    assert payload == {"$ref": "#/components/schemas/Order"}
+    assert "anything:Publisher:Message" in components["messages"]
+
+
 def test_security_is_documented_without_the_secret() -> None:
     broker = RocketBroker(security=SASLPlaintext(username="shop", password="secret"))
     document = _document(broker)
@@ -82,7 +97,7 @@ def test_addresses_come_from_the_variable(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("NAMESRV_ADDR", "ns1:9876, ns2:9876")
     assert RocketBroker(None).specification.url == ["ns1:9876", "ns2:9876"]
     monkeypatch.delenv("NAMESRV_ADDR")
-    assert RocketBroker(None).specification.url == []
+    assert RocketBroker(None).specification.url == ["name-server:9876"]
 
 
 def test_the_address_of_the_document_can_be_another_one() -> None:
