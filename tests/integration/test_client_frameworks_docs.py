@@ -299,3 +299,28 @@ def test_the_django_command_ships_orders_until_it_is_told_to_stop(
         assert "shipping orders" in _end(process)
     orders = ["from shop.models import Order", "print(Order.objects.filter(shipped=True).count())"]
     assert _shell(project, orders).strip() == "2"
+
+
+def test_the_django_project_answers_the_check_of_an_open_transaction(
+    cluster: blocking.BrokerForTests, project: Path
+) -> None:
+    program = """
+import threading
+from rmq_client import Message
+from shop.messaging import producer
+from shop.models import Order
+for number in (8, 9):
+    with producer().transaction(Message("orders", b"{}", keys=[str(number)])) as transaction:
+        if number == 9:
+            Order.objects.create(number=number, net=1)
+        transaction.leave_open()
+print("both are open", flush=True)
+threading.Event().wait(60)
+"""
+    with _program(project, "manage.py", "shell", "-v", "0", "-c", program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "both are open\n"
+        cluster.advance(60)
+        (committed,) = cluster.expect("orders", timeout_seconds=_SECONDS)
+        assert committed.keys == ["9"]
+        cluster.expect_nothing("orders")
