@@ -92,14 +92,7 @@ class ApacheServer:
         """Start it, also after stop() or kill() on the same files; return the seconds until it was ready."""
         started = time.monotonic()
         self.home.mkdir(parents=True, exist_ok=True)
-        command = java_command(
-            self._program,
-            self.main_class,
-            self._write_configuration(),
-            home=self.home,
-            jvm_options=self._jvm_options,
-            properties=self._properties,
-        )
+        command = self._command()
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
         environment.pop("NAMESRV_ADDR", None)
         self._process = ServerProcess(command, log_path=self.log_path, environment=environment)
@@ -109,6 +102,16 @@ class ApacheServer:
             self.kill()
             raise
         return time.monotonic() - started
+
+    def _command(self) -> Sequence[str]:
+        return java_command(
+            self._program,
+            self.main_class,
+            self._write_configuration(),
+            home=self.home,
+            jvm_options=self._jvm_options,
+            properties=self._properties,
+        )
 
     def _write_configuration(self) -> list[str]:
         """Write the configuration file, and return the arguments that name it on the command line."""
