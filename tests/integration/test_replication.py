@@ -12,6 +12,7 @@ import pytest
 
 from rmq_broker.replication.metrics import ReplicationCollector
 from rmq_broker.replication.protocol import report
+from rmq_broker.store.replicas import held_reads
 from rmq_remoting.bodies.ha import HARuntimeInfo
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent, succeeded
@@ -191,8 +192,9 @@ async def test_messages_are_refused_below_the_minimum_of_replicas(tmp_path: Path
 
 
 async def test_a_restarted_master_shows_consumers_nothing_that_replicas_may_lack(
-    tmp_path: Path, namesrv: str
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(held_reads, "_MOST_SECONDS", 600.0)
     keys = {"brokerRole": "SYNC_MASTER", "minInSyncReplicas": 2, "namesrvAddr": namesrv}
     async with running_broker(tmp_path / "m", brokerRole="SYNC_MASTER") as master, master.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
@@ -203,6 +205,7 @@ async def test_a_restarted_master_shows_consumers_nothing_that_replicas_may_lack
         assert (await client.ask(pop("T"))).code == ResponseCode.POLLING_TIMEOUT
         async with _running(_replica(tmp_path / "r", namesrv)), master.client() as waiting:
             waiting.send(pull("T", suspend_ms=20_000))
+            await until(lambda: not master.store.holds_reads, 60)
             assert [each.body for each in pulled(await waiting.receive())] == [b"alone"]
             assert len(popped(await client.ask(pop("T")))) == 1
 
