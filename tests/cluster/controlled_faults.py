@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -12,8 +13,8 @@ from .faults import (
     CUT,
     DELAY,
     LOSS,
-    Act,
     Chance,
+    Choose,
     FaultKind,
     a_replica,
     around,
@@ -64,24 +65,26 @@ async def _all_brokers_killed(group: Group, chance: Chance) -> AsyncIterator[Non
 
 
 @asynccontextmanager
-async def _together(group: Group, chance: Chance, *, acts: tuple[Act, ...]) -> AsyncIterator[None]:
-    """Faults that begin in this order, and end in the opposite one."""
-    async with AsyncExitStack() as stack:
-        for act in acts:
-            await stack.enter_async_context(act(group, chance))
-        yield
+async def _killed_together(
+    group: Group, chance: Chance, *, choices: tuple[Choose, ...]
+) -> AsyncIterator[None]:
+    """Servers are killed in this order, and all started again. A broker waits for the controller."""
+    servers = [choose(group, chance) for choose in choices]
+    for server in servers:
+        group.kill(server)
+        await asyncio.sleep(chance.uniform(0.0, 0.5))
+    yield
+    await group.start_all(servers)
 
 
 _QUICK: Final = (0.0, 1.0)
-_kill_master: Final[Act] = partial(killed, choose=the_master)
-_kill_controller: Final[Act] = partial(killed, choose=the_controller)
 CONTROLLED_FAULTS: Final[Mapping[str, FaultKind]] = {
-    "kill master": FaultKind(_kill_master, (0.0, 3.0)),
+    "kill master": FaultKind(partial(killed, choose=the_master), (0.0, 3.0)),
     "kill replica": FaultKind(partial(killed, choose=a_replica)),
     "kill name server": FaultKind(partial(killed, choose=the_name_server)),
-    "kill controller": FaultKind(_kill_controller, (0.5, 12.0)),
-    "kill controller and master": FaultKind(partial(_together, acts=(_kill_controller, _kill_master))),
-    "kill master and controller": FaultKind(partial(_together, acts=(_kill_master, _kill_controller))),
+    "kill controller": FaultKind(partial(killed, choose=the_controller), (0.5, 12.0)),
+    "kill controller and master": FaultKind(partial(_killed_together, choices=(the_controller, the_master))),
+    "kill master and controller": FaultKind(partial(_killed_together, choices=(the_master, the_controller))),
     "kill all brokers": FaultKind(_all_brokers_killed, _QUICK),
     "shut down master": FaultKind(_stopped_gracefully),
     "elect replica": FaultKind(_elected, _QUICK),

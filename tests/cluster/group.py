@@ -117,11 +117,11 @@ class Group:
         else:
             await server.start(START_SECONDS)
 
-    async def start_all(self, brokers: Iterable[HostedBroker]) -> None:
-        """Start the processes of brokers, which may wait for each other."""
+    async def start_all(self, servers: Iterable[HostedServer]) -> None:
+        """Start processes, which may wait for each other."""
         async with asyncio.TaskGroup() as tasks:
-            for broker in brokers:
-                tasks.create_task(self.start_again(broker))
+            for server in servers:
+                tasks.create_task(self.start_server(server))
 
     def kill(self, server: HostedServer) -> None:
         """SIGKILL; the term of a master ends."""
