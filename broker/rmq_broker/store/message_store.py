@@ -280,7 +280,11 @@ class MessageStore(QueueReads):
         if self.commits is not None:
             self.commits.start()
         self.replicas.start()
-        self._held_reads.start(self.commit_log.max_offset)
+        end = self.commit_log.max_offset
+        if self.is_replica and self.epochs is not None and end:
+            self._held_reads.hold(end)
+        else:
+            self._held_reads.start(end)
         self.answers_when_durable = self.commits is not None or self.replicas.is_synchronous
         self._tasks = [
             loop.create_task(self._run_flusher(), name="store-flush"),
@@ -504,6 +508,8 @@ class MessageStore(QueueReads):
     def confirm_data(self, offset: int | None) -> None:
         """Let consumers see appended bytes up to `offset` only; None, the default: all. Raises OSError."""
         self._data_confirmed = offset
+        if offset is not None:
+            self._held_reads.confirmed(offset)
         if self._replica is not None:
             self._replica.confirm(offset)
 

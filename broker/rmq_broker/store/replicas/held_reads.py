@@ -1,8 +1,11 @@
 """Consumers wait after a start of a master until its replicas have the end of its log.
 
-That end may hold messages which no replica had acknowledged before the stop. A consumer that saw one of them
-would have seen a message that the group does not have, if this master were lost again, and a replica took
-over.
+In a group with a controller they also wait after a start of a replica until it knows that its master has its
+log: it may be a former master.
+
+The end of a log may hold messages which no replica had acknowledged before the stop. A consumer that saw one
+of them would have seen a message that the group does not have, if this master were lost again, and a replica
+took over.
 
 With a controller, Apache's broker keeps the confirmed offset in its `checkpoint`, and shows consumers nothing
 behind it (RocketMQ 5.3.3, CommitLog.recoverAbnormally). That offset is older than those that consumers have
@@ -35,16 +38,20 @@ class HeldReads:
 
     def start(self, log_end: int) -> None:
         """Hold reads until replicas have the log up to `log_end`; in a running event loop."""
-        self._end = log_end
         if self._replicas.is_synchronous and self._replicas.confirmed_offset < log_end:
-            self.are_held = True
-            self._timer = asyncio.get_running_loop().call_later(_MOST_SECONDS, self._time_up)
-            log.info("consumers wait until replicas have the log log_end=%d", log_end)
+            self.hold(log_end)
+
+    def hold(self, log_end: int) -> None:
+        """Hold reads until the log is confirmed up to `log_end`, for a time; in a running event loop."""
+        self._end = log_end
+        self.are_held = True
+        self._timer = asyncio.get_running_loop().call_later(_MOST_SECONDS, self._time_up)
+        log.info("consumers wait until the other brokers have the log log_end=%d", log_end)
 
     def confirmed(self, offset: int) -> None:
-        """Note that replicas have the log up to `offset`."""
+        """Note that replicas, or the master, have the log up to `offset`."""
         if self.are_held and offset >= self._end:
-            log.info("replicas have the log; consumers are served log_end=%d", self._end)
+            log.info("the other brokers have the log; consumers are served log_end=%d", self._end)
             self.stop()
 
     def stop(self) -> None:
@@ -56,7 +63,7 @@ class HeldReads:
 
     def _time_up(self) -> None:
         log.warning(
-            "consumers are served although no replica has acknowledged the whole log seconds=%.0f log_end=%d",
+            "consumers are served although no other broker has the whole log seconds=%.0f log_end=%d",
             _MOST_SECONDS,
             self._end,
         )

@@ -93,6 +93,7 @@ class ReplicaSet:
         self._is_scheduled = False
         self._is_running = False
         self._is_short = False
+        self._is_deposed = False
         self._timed_out = RepeatedEvent(_LOG_SECONDS, clock)
         self._replicated = 0  # the highest offset so far that enough replicas had
         self.statistics = ReplicaStatistics()
@@ -114,6 +115,16 @@ class ReplicaSet:
         self._is_running = False
         self._waits.stop()
         self._complete(len(self._waits), Durability.REPLICA_TIMED_OUT)
+
+    def depose(self) -> None:
+        """Acknowledge nothing any more: another broker is the master. Sends are answered at once."""
+        self._is_deposed = True
+        self._changed()
+
+    def elected(self) -> None:
+        """Acknowledge messages, also after `depose`."""
+        self._is_deposed = False
+        self._changed()
 
     # --- replicas ---
 
@@ -207,6 +218,9 @@ class ReplicaSet:
     def _changed(self) -> None:
         """Complete waits, and let consumers see what enough replicas have."""
         if not self._is_running:
+            return
+        if self._is_deposed:
+            self._complete(len(self._waits), Durability.REPLICA_TIMED_OUT)
             return
         acknowledged = self._acknowledged()
         brokers = 1 + len(acknowledged)

@@ -76,6 +76,20 @@ async def test_the_loss_of_the_last_replica_ends_the_waits(master: Master) -> No
     assert master.replicas.confirmed_offset == 10
 
 
+async def test_a_deposed_master_acknowledges_nothing_and_lets_no_send_wait(master: Master) -> None:
+    replica = master.replicas.join("r", 0)
+    wait = master.append()
+    await loop_passes()
+    master.replicas.depose()
+    assert wait.result() is Durability.REPLICA_TIMED_OUT
+    following = master.append()
+    master.replicas.acknowledge(replica, 20)
+    assert await following is Durability.REPLICA_TIMED_OUT
+    assert master.replicas.confirmed_offset == 0
+    master.replicas.elected()
+    assert master.replicas.confirmed_offset == 20
+
+
 async def test_two_connections_of_one_replica_count_once() -> None:
     """The first connection is half open, and the replica has connected again."""
     master = _master(inSyncReplicas=3)
