@@ -218,6 +218,7 @@ def _hand_back(services: Services, registrar: Registrar) -> HandBack:
         services.offsets.table,
         services.delivery,
         services.timers,
+        services.pops,
         services.storage.store,
     )
     return HandBack(progress, registrar.client, identity.address, identity.ha_address)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..offsets.table import NO_OFFSET
 from ..store.api import ColdRead, GetStatus
-from .outcomes import Found, Moved, Outcome, outcome_of
+from .outcomes import Found, Moved, NotFound, Outcome, outcome_of
 
 if TYPE_CHECKING:
     from ..offsets.broadcast import BroadcastOffsets
@@ -56,6 +56,8 @@ class PullReading:
         """Read the queue from `offset` on."""
         plan = pull.plan
         header, wanted = plan.header, plan.wanted
+        if self._store.holds_reads:
+            return self._held(pull, offset)
         read = self._store.read_now(
             plan.queue,
             offset,
@@ -69,6 +71,12 @@ class PullReading:
         if read.status is GetStatus.FOUND:  # the usual outcome, without a further call
             return Found(read)
         return outcome_of(read, pull.queue_offset)
+
+    def _held(self, pull: Pull, offset: int) -> NotFound:
+        """Return the outcome while consumers wait, as at the end of the queue."""
+        topic, queue_id = pull.plan.header.topic, pull.plan.header.queue_id
+        lowest, highest = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        return NotFound(GetStatus.OFFSET_OVERFLOW_ONE, offset, lowest, highest)
 
     def note_broadcast_member(self, pull: Pull, outcome: Outcome) -> None:
         """Remember how far a broadcasting member has read, in case it moves to a proxy or back."""

@@ -31,14 +31,24 @@ class PullService:
         self.held_pulls = HeldPulls(time.monotonic)
         self.arrivals = Arrivals(store, self.held_pulls.arrived)
         self.cold_reads = ColdReads(cold_tier)
+        self._were_held = False  # all pulls, after a start
         # Of pops and administration, too.
         self.slices = LoopSlices()
         topics.on_change(self._topics_changed)
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Start the background tasks."""
-        supervisor.every("held pulls", TICK_SECONDS, self.held_pulls.expire)
+        supervisor.every("held pulls", TICK_SECONDS, self.tick)
         supervisor.every("check held pulls", _CHECK_SECONDS, self.held_pulls.check_all)
+
+    def tick(self) -> None:
+        """Answer the pulls whose time has ended; called every tenth of a second."""
+        if self._store.holds_reads:
+            self._were_held = True
+        elif self._were_held:
+            self._were_held = False
+            self.held_pulls.wake_all()
+        self.held_pulls.expire()
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Wake the pulls that are held for a queue, for a reason other than a message."""

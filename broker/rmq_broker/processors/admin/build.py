@@ -108,7 +108,11 @@ def build_admin_processors(
         stats_data=StatsDataProcessor(services.statistics, settings.broker_cluster_name, now_ms),
         broker=BrokerAdminProcessor(configuration, settings_version, runtime_info),
         replication=ReplicationAdminProcessor(
-            replication, smallest, services.storage.store, registrar.announcements.identity
+            replication,
+            smallest,
+            services.storage.store,
+            registrar.announcements.identity,
+            services.pops.closed,
         ),
     )
 
