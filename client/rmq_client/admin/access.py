@@ -31,6 +31,7 @@ from rmq_remoting.headers.access_control import (
 )
 
 from ..errors import AlreadyExists, UsageError
+from .arguments import checked
 from .base import AdminBase
 from .results import AccessRule, User, UserRules
 
@@ -48,6 +49,7 @@ class AccessAdmin(AdminBase):
 
     # --- users ---
 
+    @checked
     async def create_user(
         self,
         name: str,
@@ -62,8 +64,6 @@ class AccessAdmin(AdminBase):
         A super user may do everything, others what rules allow. Raises AlreadyExists if a master has the
         user, and other ClientErrors.
         """
-        if not name or not password:
-            raise UsageError("a user needs a name and a password, which are access key and secret key")
         masters = await self._masters(cluster, broker_name)
         found = await self._users_named(name, masters)
         there = ", ".join(sorted(broker for broker, user in found.items() if user is not None))
@@ -80,6 +80,7 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, body, about=f"user {name}")
         )
 
+    @checked
     async def update_user(
         self,
         name: str,
@@ -107,6 +108,7 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, body, about=f"user {name}")
         )
 
+    @checked
     async def delete_user(
         self, name: str, *, cluster: str | None = None, broker_name: str | None = None
     ) -> None:
@@ -117,11 +119,13 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, about=f"user {name}")
         )
 
+    @checked
     async def user(self, name: str) -> dict[str, User]:
         """Return a user by broker name, for the masters that have it. Raises ClientError."""
         found = await self._users_named(name, await self._masters())
         return {broker: _user(info) for broker, info in sorted(found.items()) if info is not None}
 
+    @checked
     async def users(self, filter: str = "") -> dict[str, list[User]]:
         """Return the users whose names contain `filter`, by broker name. Raises ClientError."""
         header, code = ListUsersRequestHeader(filter=filter), RequestCode.AUTH_LIST_USER
@@ -135,6 +139,7 @@ class AccessAdmin(AdminBase):
 
     # --- rules ---
 
+    @checked
     async def create_rules(
         self,
         user: str,
@@ -147,6 +152,7 @@ class AccessAdmin(AdminBase):
         header = CreateAclRequestHeader(subject=_subject(user))
         await self._write_rules(RequestCode.AUTH_CREATE_ACL, header, user, rules, cluster, broker_name)
 
+    @checked
     async def update_rules(
         self,
         user: str,
@@ -176,6 +182,7 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, body, about=f"rules of {user}")
         )
 
+    @checked
     async def delete_rules(
         self,
         user: str,
@@ -191,6 +198,7 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, about=f"rules of {user}")
         )
 
+    @checked
     async def user_rules(self, user: str) -> dict[str, UserRules]:
         """Return the rules of a user by broker name; masters without rules are left out.
 
@@ -209,6 +217,7 @@ class AccessAdmin(AdminBase):
         )
         return {broker: _rules(info) for broker, info in sorted(found.items()) if info is not None}
 
+    @checked
     async def rules(self, user_filter: str = "", resource_filter: str = "") -> dict[str, list[UserRules]]:
         """Return the rules of all users by broker name.
 

@@ -20,6 +20,7 @@ from ..network.instance import ClientInstance
 from ..network.routing import TopicRoute
 from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
+from .arguments import checked
 
 T = TypeVar("T")
 
@@ -62,11 +63,13 @@ class AdminBase(Lifetime):
         if instance is not None and not instance.is_forked:
             await uninterrupted(instance.release())
 
+    @checked
     async def cluster_info(self) -> ClusterInfo:
         """Return all brokers. Raises ClientError."""
         instance = self._running()
         return await instance.run(instance.name_servers.cluster_info())
 
+    @checked
     async def topic_route(self, topic: str) -> TopicRoute:
         """Return the current route of a topic. Raises TopicNotFound and other ClientErrors."""
         instance = self._running()

@@ -9,6 +9,7 @@ from rmq_remoting.bodies.offsets import ConsumeStats, QueryConsumeTimeSpanBody, 
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.consumer import GetConsumeStatsRequestHeader, QueryConsumeTimeSpanRequestHeader
 
+from .arguments import checked
 from .groups import GroupAdmin
 from .results import GroupLag, QueueLag, time_of
 
@@ -18,6 +19,7 @@ _SIDE_BY_SIDE: Final = 16
 class LagAdmin(GroupAdmin):
     """Progress of groups."""
 
+    @checked
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
         """Return the progress of a group in every queue of a topic, or of all topics that it has consumed.
 
@@ -29,6 +31,7 @@ class LagAdmin(GroupAdmin):
         await self._check_group(group, masters)
         return await self._consume_stats(group, topic, masters)
 
+    @checked
     async def consume_time_span(self, group: str, topic: str) -> list[QueueTimeSpan]:
         """Return the times of the first, the last and the last consumed message of each queue.
 
@@ -54,6 +57,7 @@ class LagAdmin(GroupAdmin):
                 span.message_queue = self._namespace.unwrap_queue(span.message_queue)
         return found
 
+    @checked
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """Return how far a group is behind, queue by queue.
 
@@ -62,6 +66,7 @@ class LagAdmin(GroupAdmin):
         """
         return _lag_of(group, await self.consume_stats(group, topic))
 
+    @checked
     async def lags(self) -> list[GroupLag]:
         """Return the lag of every group that has consumed something. Raises ClientError."""
         masters = await self._masters()

@@ -11,6 +11,7 @@ from rmq_remoting.headers.offsets import (
 )
 from rmq_remoting.message_queue import MessageQueue
 
+from .arguments import checked
 from .base import AdminBase
 from .results import time_of
 
@@ -18,16 +19,19 @@ from .results import time_of
 class OffsetAdmin(AdminBase):
     """Offsets of single queues."""
 
+    @checked
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of the queue will get. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
         return await self._api.max_offset(await self._address_of(queue), queue)
 
+    @checked
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message in the queue. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
         return await self._api.min_offset(await self._address_of(queue), queue)
 
+    @checked
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at `timestamp_ms` (since 1970 UTC) or later.
 
@@ -36,6 +40,7 @@ class OffsetAdmin(AdminBase):
         queue = self._namespace.wrap_queue(queue)
         return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
 
+    @checked
     async def earliest_time(self, queue: MessageQueue) -> datetime | None:
         """Return the store time of the oldest message of a queue, None if it has none. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
@@ -51,6 +56,7 @@ class OffsetAdmin(AdminBase):
         )
         return time_of(timestamp_ms)
 
+    @checked
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the committed offset of a group in a queue, None if it has committed none.
 
@@ -59,6 +65,7 @@ class OffsetAdmin(AdminBase):
         group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
         return await self._api.committed_offset(await self._address_of(queue), group, queue)
 
+    @checked
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the committed offset of a group in a queue.
 
