@@ -13,9 +13,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmq_remoting.bodies.offsets import ConsumeStats, QueueTimeSpan
-    from rmq_remoting.bodies.route import ClusterInfo
-    from rmq_remoting.bodies.topic import TopicOffset
     from rmq_remoting.command import Serialization
     from rmq_remoting.compression import CompressionType
     from rmq_remoting.connection import ConnectionSettings
@@ -27,7 +24,9 @@ if TYPE_CHECKING:
     from .admin.dead_letters import origin_topic
     from .admin.results import (
         AccessRule,
+        BrokerAddresses,
         ClientConnection,
+        ClusterInfo,
         ConsumeRates,
         ConsumerState,
         Delivery,
@@ -39,7 +38,9 @@ if TYPE_CHECKING:
         MessageTrack,
         OffsetChange,
         QueueLag,
+        QueueOffsets,
         QueueSlice,
+        QueueTimes,
         ReplicaState,
         ReplicationStatus,
         TopicSettings,
@@ -131,9 +132,6 @@ if TYPE_CHECKING:
 
 # The names of this package by the module that defines them: the imports above, for the run time.
 _NAMES_BY_MODULE: Final = {
-    "rmq_remoting.bodies.offsets": "ConsumeStats QueueTimeSpan",
-    "rmq_remoting.bodies.route": "ClusterInfo",
-    "rmq_remoting.bodies.topic": "TopicOffset",
     "rmq_remoting.command": "Serialization",
     "rmq_remoting.compression": "CompressionType",
     "rmq_remoting.connection": "ConnectionSettings",
@@ -143,9 +141,10 @@ _NAMES_BY_MODULE: Final = {
     ".admin": "Admin",
     ".admin.dead_letters": "origin_topic",
     ".admin.results": (
-        "AccessRule ClientConnection ConsumeRates ConsumerState Delivery Figure Figures "
-        "GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag QueueSlice "
-        "ReplicaState ReplicationStatus TopicSettings TrackStatus User UserRules"
+        "AccessRule BrokerAddresses ClientConnection ClusterInfo ConsumeRates ConsumerState Delivery "
+        "Figure Figures GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag "
+        "QueueOffsets QueueSlice QueueTimes ReplicaState ReplicationStatus TopicSettings TrackStatus "
+        "User UserRules"
     ),
     ".checks": "Seconds",
     ".consumer.flow_control": "FlowControl",
@@ -207,6 +206,7 @@ __all__ = [
     "Allocation",
     "AlreadyExists",
     "BatchPolicy",
+    "BrokerAddresses",
     "BrokerError",
     "BrokerUnreachable",
     "Busy",
@@ -223,7 +223,6 @@ __all__ = [
     "ConsumeHook",
     "ConsumeRates",
     "ConsumeResult",
-    "ConsumeStats",
     "ConsumerState",
     "ConsumerTiming",
     "Credentials",
@@ -269,9 +268,10 @@ __all__ = [
     "PushConsumer",
     "QueryResult",
     "QueueLag",
+    "QueueOffsets",
     "QueueSelector",
     "QueueSlice",
-    "QueueTimeSpan",
+    "QueueTimes",
     "QueuesListener",
     "RawPull",
     "RawPuller",
@@ -299,7 +299,6 @@ __all__ = [
     "TooMuchUnderWay",
     "TopicNotFound",
     "TopicNotOnBroker",
-    "TopicOffset",
     "TopicRoute",
     "TopicSettings",
     "TopicStatistics",

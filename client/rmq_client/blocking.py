@@ -396,7 +396,6 @@ class Admin(_BlockingObject[_admin.Admin]):
     # progress and offsets
     lag = _blocking(_admin.Admin.lag)
     lags = _blocking(_admin.Admin.lags)
-    consume_stats = _blocking(_admin.Admin.consume_stats)
     consume_time_span = _blocking(_admin.Admin.consume_time_span)
     max_offset = _blocking(_admin.Admin.max_offset)
     min_offset = _blocking(_admin.Admin.min_offset)

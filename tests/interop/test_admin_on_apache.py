@@ -155,7 +155,7 @@ async def test_messages_of_a_running_consumer(cluster: Cluster, name: str, topic
 @pytest.mark.long
 async def test_servers(cluster: Cluster, name: str, topic: str) -> None:
     async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
-        [broker] = (await admin.cluster_info()).broker_addr_table
+        [broker] = (await admin.cluster_info()).brokers
         assert (await admin.broker_settings(broker))["brokerName"] == broker
         await admin.update_broker_settings(broker, {"maxMsgsNumBatch": "65"})
         assert (await admin.broker_settings(broker))["maxMsgsNumBatch"] == "65"

@@ -29,8 +29,8 @@ def list_brokers(session: Session) -> None:
                 "role": "replica" if number else "master",
                 "address": address,
             }
-            for name, broker in sorted(info.broker_addr_table.items())
-            for number, address in sorted(broker.broker_addrs.items())
+            for name, broker in info.brokers.items()
+            for number, address in broker.addresses.items()
         ],
         ("cluster", "broker", "id", "role", "address"),
     )

@@ -25,10 +25,7 @@ def list_clusters(session: Session) -> None:
     """List the clusters and their brokers."""
     info = session.admin.cluster_info()
     session.out.rows(
-        [
-            {"cluster": name, "brokers": sorted(brokers)}
-            for name, brokers in sorted(info.cluster_addr_table.items())
-        ],
+        [{"cluster": name, "brokers": list(brokers)} for name, brokers in info.clusters.items()],
         ("cluster", "brokers"),
     )
 
@@ -38,8 +35,8 @@ def status(session: Session) -> None:
     """Show version, throughput and disk use of every master."""
     admin = session.admin
     rows: list[Row] = []
-    for name, broker in sorted(admin.cluster_info().broker_addr_table.items()):
-        if 0 not in broker.broker_addrs:
+    for name, broker in admin.cluster_info().brokers.items():
+        if broker.master is None:
             rows.append({"cluster": broker.cluster, "broker": name, "address": "no master"})
             continue
         table = admin.broker_status(name)
@@ -47,12 +44,12 @@ def status(session: Session) -> None:
             {
                 "cluster": broker.cluster,
                 "broker": name,
-                "address": broker.broker_addrs[0],
+                "address": broker.master,
                 "version": table.get("brokerVersionDesc"),
                 "in_per_second": _first_number(table.get("putTps")),
                 "out_per_second": _first_number(table.get("getTransferredTps")),
                 "disk_used": _percent(table.get("commitLogDiskRatio")),
-                "replicas": len(broker.broker_addrs) - 1,
+                "replicas": len(broker.addresses) - 1,
             }
         )
     session.out.rows(rows, _COLUMNS)

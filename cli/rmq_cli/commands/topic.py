@@ -10,7 +10,6 @@ import typer
 from ..declaring import command, command_group
 from ..exits import CommandFailed, Exit
 from ..session import Session
-from ..times import time_of
 from .common import AttributesOption, BrokerOption, ClusterOption, TopicArgument, changes_of
 
 app = command_group("Create, change, delete, list and show topics.")
@@ -30,8 +29,8 @@ def list_topics(
 ) -> None:
     """List topics."""
     admin = session.admin
-    brokers = admin.cluster_info()
-    hidden = {*brokers.broker_addr_table, *brokers.cluster_addr_table}
+    known = admin.cluster_info()
+    hidden = {*known.brokers, *known.clusters}
     names = [
         name
         for name in admin.topics(cluster=cluster)
@@ -130,7 +129,7 @@ def update(
 def delete(session: Session, topic: TopicArgument) -> None:
     """Delete a topic with its messages."""
     stats = session.admin.topic_stats(topic)
-    messages = sum(each.max_offset - each.min_offset for each in stats.values())
+    messages = sum(each.messages for each in stats.values())
     if session.may_destroy(f"delete topic {topic} with {messages} messages in {len(stats)} queues"):
         session.admin.delete_topic(topic)
         session.out.note(f"topic {topic} is deleted")
@@ -147,8 +146,8 @@ def stats(session: Session, topic: TopicArgument) -> None:
                 "queue": queue.queue_id,
                 "first_offset": each.min_offset,
                 "end_offset": each.max_offset,
-                "messages": each.max_offset - each.min_offset,
-                "last_message": time_of(each.last_update_timestamp),
+                "messages": each.messages,
+                "last_message": each.last_stored,
             }
             for queue, each in sorted(found.items())
         ],

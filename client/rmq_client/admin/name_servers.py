@@ -131,7 +131,7 @@ class NameServerAdmin(AdminBase):
 
     async def _broker_known(self, broker_name: str) -> None:
         """Raise UsageError for a broker that the name servers do not know."""
-        info = await self.cluster_info()
+        info = await self._cluster()
         if broker_name not in info.broker_addr_table:
             known = ", ".join(sorted(info.broker_addr_table)) or "none"
             raise UsageError(f"the name servers know no broker {broker_name}; they know: {known}")

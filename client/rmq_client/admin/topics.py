@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq_remoting.bodies.route import TopicList
-from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig, TopicOffset
+from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.headers.namesrv import GetTopicsByClusterRequestHeader
 from rmq_remoting.headers.topic import GetTopicConfigRequestHeader
@@ -18,7 +18,7 @@ from ..errors import AlreadyExists, ClientError, NotFound, TopicNotFound
 from ..names import check_topic
 from .arguments import checked
 from .base import AdminBase
-from .results import TopicSettings
+from .results import QueueOffsets, TopicSettings, time_of
 
 _ROUTE_POLL_SECONDS: Final = 0.1
 
@@ -123,7 +123,7 @@ class TopicAdmin(AdminBase):
         instance = self._running()
         topic = self._namespace.wrap(topic)
         check_topic(topic)
-        info = await self.cluster_info()
+        info = await self._cluster()
         if not missing_ok and not await self._exists(topic):
             raise TopicNotFound(f"topic {topic} is on no broker and no name server: nothing was deleted")
         addresses = [
@@ -171,13 +171,19 @@ class TopicAdmin(AdminBase):
         }
 
     @checked
-    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Return the offsets of every queue of a topic. Raises ClientError."""
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
+        """Return where every queue of a topic begins and ends. Raises ClientError."""
         topic = self._namespace.wrap(topic)
         addresses = await self._addresses_of(topic)
         tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
         unwrap = self._namespace.unwrap_queue
-        return {unwrap(queue): reach for table in tables for queue, reach in table.offset_table.items()}
+        return {
+            unwrap(queue): QueueOffsets(
+                reach.min_offset, reach.max_offset, time_of(reach.last_update_timestamp)
+            )
+            for table in tables
+            for queue, reach in table.offset_table.items()
+        }
 
     async def _topic_configs(self, topic: str, addresses: Mapping[str, str]) -> dict[str, TopicConfig | None]:
         """351: return the configuration at each address, None where there is no such topic."""

@@ -76,24 +76,20 @@ _RECEIVED: Final = MessageExt("T", b"x")
 # are given to a call, which checks them: queues, contexts.
 _NOT_CONSTRUCTED: Final = frozenset(
     {
-        "ClusterInfo",
         "ConnectionSettings",  # checked by ClientSettings(connection=...)
         "ConsumeContext",
-        "ConsumeStats",
         "HookContext",
         "MessageExt",
         "MessageQueue",
         "OrderlyContext",
         "PullResult",
         "QueryResult",
-        "QueueTimeSpan",
         "RawPull",
         "Recall",
         "SendContext",
         "SendResult",
         "ShareChange",
         "Sql",  # a str: checked where it is an expression
-        "TopicOffset",
         "TopicRoute",
         "TopicStatistics",
         "Transaction",
