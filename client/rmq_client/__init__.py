@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     from rmq_remoting.message_queue import MessageQueue
 
     from .admin import Admin
+    from .admin.broker_results import (
+        BrokerEpochs,
+        BrokerRuntime,
+        ColdReads,
+        ControllerState,
+        GroupColdReads,
+        GroupMember,
+        InSyncSet,
+        LogEpoch,
+        QueueEntries,
+        QueueEntry,
+        RequestQueue,
+    )
     from .admin.dead_letters import origin_topic
     from .admin.results import (
         AccessRule,
@@ -48,6 +61,7 @@ if TYPE_CHECKING:
         User,
         UserRules,
     )
+    from .admin.static_results import LogicalQueue, QueueMove, QueuePart, StaticTopic
     from .checks import Seconds
     from .consumer.flow_control import FlowControl
     from .consumer.offsets.start_position import ConsumeFrom
@@ -139,6 +153,10 @@ _NAMES_BY_MODULE: Final = {
     "rmq_remoting.message_errors": "InvalidPropertyError MessageEncodeError",
     "rmq_remoting.message_queue": "MessageQueue",
     ".admin": "Admin",
+    ".admin.broker_results": (
+        "BrokerEpochs BrokerRuntime ColdReads ControllerState GroupColdReads GroupMember InSyncSet LogEpoch "
+        "QueueEntries QueueEntry RequestQueue"
+    ),
     ".admin.dead_letters": "origin_topic",
     ".admin.results": (
         "AccessRule BrokerAddresses ClientConnection ClusterInfo ConsumeRates ConsumerState Delivery "
@@ -146,6 +164,7 @@ _NAMES_BY_MODULE: Final = {
         "QueueOffsets QueueSlice QueueTimes ReplicaState ReplicationStatus TopicSettings TrackStatus "
         "User UserRules"
     ),
+    ".admin.static_results": "LogicalQueue QueueMove QueuePart StaticTopic",
     ".checks": "Seconds",
     ".consumer.flow_control": "FlowControl",
     ".consumer.offsets.start_position": "ConsumeFrom",
@@ -207,7 +226,9 @@ __all__ = [
     "AlreadyExists",
     "BatchPolicy",
     "BrokerAddresses",
+    "BrokerEpochs",
     "BrokerError",
+    "BrokerRuntime",
     "BrokerUnreachable",
     "Busy",
     "CallStatus",
@@ -215,6 +236,7 @@ __all__ = [
     "ClientError",
     "ClientSettings",
     "ClusterInfo",
+    "ColdReads",
     "Compression",
     "CompressionType",
     "ConnectionSettings",
@@ -225,6 +247,7 @@ __all__ = [
     "ConsumeResult",
     "ConsumerState",
     "ConsumerTiming",
+    "ControllerState",
     "Credentials",
     "Delivery",
     "ErrorListener",
@@ -232,17 +255,22 @@ __all__ = [
     "Figure",
     "Figures",
     "FlowControl",
+    "GroupColdReads",
     "GroupConnections",
     "GroupLag",
+    "GroupMember",
     "GroupNotFound",
     "GroupSettings",
     "HookContext",
     "InFlightLimits",
+    "InSyncSet",
     "InvalidArgumentError",
     "InvalidPropertyError",
     "LastResort",
     "Listener",
     "ListenerOutcome",
+    "LogEpoch",
+    "LogicalQueue",
     "Message",
     "MessageEncodeError",
     "MessageExt",
@@ -267,8 +295,12 @@ __all__ = [
     "PullWish",
     "PushConsumer",
     "QueryResult",
+    "QueueEntries",
+    "QueueEntry",
     "QueueLag",
+    "QueueMove",
     "QueueOffsets",
+    "QueuePart",
     "QueueSelector",
     "QueueSlice",
     "QueueTimes",
@@ -280,6 +312,7 @@ __all__ = [
     "Rejected",
     "ReplicaState",
     "ReplicationStatus",
+    "RequestQueue",
     "RetryPolicy",
     "RouteError",
     "Seconds",
@@ -292,6 +325,7 @@ __all__ = [
     "ShareListener",
     "SimpleConsumer",
     "Sql",
+    "StaticTopic",
     "SubscriptionError",
     "TimedOut",
     "TlsFailed",

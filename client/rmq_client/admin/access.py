@@ -132,7 +132,7 @@ class AccessAdmin(AdminBase):
         found = await self._of_each(
             await self._masters(),
             lambda address: self._body(
-                address, code, header, "list of users", lambda body: _decode_list(UserInfo, body)
+                address, code, header, "list of users", lambda body: decode_list(UserInfo, body)
             ),
         )
         return {broker: [_user(info) for info in infos] for broker, infos in sorted(found.items())}
@@ -149,7 +149,7 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Add rules to a user; each replaces an older one for the same resource. Raises ClientError."""
-        header = CreateAclRequestHeader(subject=_subject(user))
+        header = CreateAclRequestHeader(subject=subject_of(user))
         await self._write_rules(RequestCode.AUTH_CREATE_ACL, header, user, rules, cluster, broker_name)
 
     @checked
@@ -162,7 +162,7 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Change rules of a user, each of them the rule for its resource. Raises ClientError."""
-        header = UpdateAclRequestHeader(subject=_subject(user))
+        header = UpdateAclRequestHeader(subject=subject_of(user))
         await self._write_rules(RequestCode.AUTH_UPDATE_ACL, header, user, rules, cluster, broker_name)
 
     async def _write_rules(
@@ -176,7 +176,7 @@ class AccessAdmin(AdminBase):
     ) -> None:
         if not rules:
             raise UsageError("rules is empty: give at least one AccessRule(...)")
-        body = _acl(user, rules).encode()
+        body = acl_of(user, rules).encode()
         masters = await self._masters(cluster, broker_name)
         await self._of_each(
             masters, lambda address: self._api.call(address, code, header, body, about=f"rules of {user}")
@@ -192,7 +192,7 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Delete a user's rule for a resource, or all rules of the user. Raises ClientError."""
-        header = DeleteAclRequestHeader(subject=_subject(user), resource=resource)
+        header = DeleteAclRequestHeader(subject=subject_of(user), resource=resource)
         masters, code = await self._masters(cluster, broker_name), RequestCode.AUTH_DELETE_ACL
         await self._of_each(
             masters, lambda address: self._api.call(address, code, header, about=f"rules of {user}")
@@ -204,7 +204,7 @@ class AccessAdmin(AdminBase):
 
         Raises ClientError.
         """
-        header, code = GetAclRequestHeader(subject=_subject(user)), RequestCode.AUTH_GET_ACL
+        header, code = GetAclRequestHeader(subject=subject_of(user)), RequestCode.AUTH_GET_ACL
         found = await self._of_each(
             await self._masters(),
             lambda address: self._body(
@@ -215,7 +215,7 @@ class AccessAdmin(AdminBase):
                 lambda body: AclInfo.decode(body) if body else None,
             ),
         )
-        return {broker: _rules(info) for broker, info in sorted(found.items()) if info is not None}
+        return {broker: rules_of(info) for broker, info in sorted(found.items()) if info is not None}
 
     @checked
     async def rules(self, user_filter: str = "", resource_filter: str = "") -> dict[str, list[UserRules]]:
@@ -231,10 +231,10 @@ class AccessAdmin(AdminBase):
                 RequestCode.AUTH_LIST_ACL,
                 header,
                 "list of rules",
-                lambda body: _decode_list(AclInfo, body),
+                lambda body: decode_list(AclInfo, body),
             ),
         )
-        return {broker: [_rules(info) for info in infos] for broker, infos in sorted(found.items())}
+        return {broker: [rules_of(info) for info in infos] for broker, infos in sorted(found.items())}
 
     async def _users_named(self, name: str, masters: dict[str, str]) -> dict[str, UserInfo | None]:
         header, code = GetUserRequestHeader(username=name), RequestCode.AUTH_GET_USER
@@ -255,11 +255,13 @@ def _user(info: UserInfo) -> User:
     )
 
 
-def _subject(user: str) -> str:
+def subject_of(user: str) -> str:
+    """Return a user as the subject of rules."""
     return user if user.startswith(_SUBJECT) else _SUBJECT + user
 
 
-def _acl(user: str, rules: Sequence[AccessRule]) -> AclInfo:
+def acl_of(user: str, rules: Sequence[AccessRule]) -> AclInfo:
+    """Return rules of a user as brokers read them."""
     by_policy: dict[str, list[PolicyEntryInfo]] = {}
     for rule in rules:
         entry = PolicyEntryInfo(
@@ -270,12 +272,13 @@ def _acl(user: str, rules: Sequence[AccessRule]) -> AclInfo:
         )
         by_policy.setdefault(rule.policy, []).append(entry)
     return AclInfo(
-        subject=_subject(user),
+        subject=subject_of(user),
         policies=[PolicyInfo(policy_type=policy, entries=entries) for policy, entries in by_policy.items()],
     )
 
 
-def _rules(info: AclInfo) -> UserRules:
+def rules_of(info: AclInfo) -> UserRules:
+    """Return the rules that a broker has of a user."""
     return UserRules(
         user=(info.subject or "").removeprefix(_SUBJECT),
         rules=tuple(
@@ -292,7 +295,8 @@ def _rules(info: AclInfo) -> UserRules:
     )
 
 
-def _decode_list(kind: type[BodyT], body: bytes) -> list[BodyT]:
+def decode_list(kind: type[BodyT], body: bytes) -> list[BodyT]:
+    """Return the items of a list; an empty body is an empty list. Raises BodyError, JsonError."""
     if not body:
         return []
     items = fastjson.loads(body)

@@ -120,6 +120,23 @@ def _texts(name: str, value: object) -> dict[str, str]:
     return dict(value)
 
 
+def list_of_texts(name: str, value: object) -> list[str]:
+    """Take a list of texts, at least one."""
+    texts = check_each(name, value, str, "name each by a str")
+    if not texts:
+        raise refuse(name, value, "must not be empty")
+    for number, text in enumerate(texts):
+        check_text(f"{name}[{number}]", text)
+    return texts
+
+
+def _address(name: str, value: object) -> str:
+    host, _, port = check_text(name, value).rpartition(":")
+    if not host or not port.isdigit():
+        raise refuse(name, value, "must be host:port, such as 127.0.0.1:9878")
+    return f"{host}:{port}"
+
+
 def _seconds(name: str, value: object) -> float:
     return check_seconds(name, value)
 
@@ -142,6 +159,9 @@ _RULES: Final[Mapping[str, Rule]] = {
     "target": check_text,
     "cluster": check_text,
     "broker_name": check_text,
+    "broker_names": list_of_texts,
+    "names": list_of_texts,
+    "controller": _address,
     "client_id": check_text,
     "user": check_text,
     "name": check_text,
@@ -164,6 +184,8 @@ _RULES: Final[Mapping[str, Rule]] = {
     "share_queues": at_least(0),
     "max_retries": at_least(0),
     "max_messages": at_least(1),
+    "max_entries": at_least(1),
+    "threshold_bytes": at_least(0),
     "offset": check_offset,
     "timestamp_ms": at_least(0),
     "permission": one_of(*_PERMISSIONS),

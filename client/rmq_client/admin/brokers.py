@@ -15,6 +15,8 @@ from rmq_remoting.headers.admin import ViewBrokerStatsDataRequestHeader
 from ..errors import UsageError
 from .arguments import checked, checked_with, one_of
 from .base import AdminBase
+from .broker_results import BrokerRuntime
+from .broker_runtime import runtime_of
 from .property_lines import parse_lines, to_lines
 from .results import Figure, Figures, ReplicaState, ReplicationStatus, time_of
 
@@ -69,6 +71,11 @@ class BrokerAdmin(AdminBase):
             KVTable.decode,
         )
         return dict(sorted(table.table.items()))
+
+    @checked
+    async def broker_runtime(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> BrokerRuntime:
+        """Return what a broker has done since its start, and does now. Raises ClientError."""
+        return runtime_of(await self.broker_status(broker_name, broker_id))
 
     @checked
     async def broker_figures(self, broker_name: str, statistic: str, key: str) -> Figures:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from rmq_remoting.bodies.checks import QueryConsumeQueueResponseBody
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.offsets import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
 )
+from rmq_remoting.headers.query import QueryConsumeQueueRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
 from .arguments import checked
 from .base import AdminBase
+from .broker_results import QueueEntries, QueueEntry
 from .results import time_of
 
 
@@ -64,6 +67,48 @@ class OffsetAdmin(AdminBase):
         """
         group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
         return await self._api.committed_offset(await self._address_of(queue), group, queue)
+
+    @checked
+    async def queue_entries(
+        self, queue: MessageQueue, offset: int, *, max_entries: int = 10, group: str | None = None
+    ) -> QueueEntries:
+        """Return the entries of a queue from `offset` on, which say where its messages are in the log.
+
+        With `group`, the filter that the group's connected consumers have is applied. The offset may be
+        outside of the queue: there are no entries then. Raises ClientError.
+        """
+        full = self._namespace.wrap_queue(queue)
+        header = QueryConsumeQueueRequestHeader(
+            topic=full.topic,
+            queue_id=full.queue_id,
+            index=offset,
+            count=max_entries,
+            consumer_group=None if group is None else self._namespace.checked_group(group),
+        )
+        found = await self._body(
+            await self._address_of(full),
+            RequestCode.QUERY_CONSUME_QUEUE,
+            header,
+            f"entries of {queue} from {offset} on",
+            QueryConsumeQueueResponseBody.decode,
+        )
+        return QueueEntries(
+            entries=tuple(
+                QueueEntry(
+                    offset=offset + number,
+                    physical_offset=each.physical_offset,
+                    size_bytes=each.physical_size,
+                    tags_code=each.tags_code,
+                    matches=None if group is None else each.eval,
+                    details=each.extend_data_json or each.msg or "",
+                )
+                for number, each in enumerate((found.queue_data or [])[:max_entries])
+            ),
+            min_offset=found.min_queue_index,
+            max_offset=found.max_queue_index,
+            expression=None if found.subscription_data is None else found.subscription_data.sub_string,
+            filter_text=found.filter_data,
+        )
 
     @checked
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:

@@ -32,9 +32,12 @@ _QUEUE: Final = MessageQueue("T", "broker-a", 0)
 _VALID: Final[dict[str, Any]] = {
     "access_key": "key",
     "broker_name": "broker-a",
+    "broker_names": ["broker-a"],
     "body": b"x",
     "chosen": [_QUEUE],
     "client_id": "127.0.0.1@1",
+    "controller": "127.0.0.1:9878",
+    "enabled": True,
     "group": "g",
     "handle": "handle",
     "inner": rmq_client.averagely,
@@ -62,6 +65,7 @@ _VALID: Final[dict[str, Any]] = {
     "statistic": "TOPIC_PUT_NUMS",
     "table": "t",
     "target": "h",
+    "threshold_bytes": 1,
     "time": datetime(2026, 1, 1, tzinfo=UTC),
     "timestamp_ms": 0,
     "topic": "T",
@@ -98,7 +102,14 @@ _NOT_CONSTRUCTED: Final = frozenset(
     }
 )
 # Modules of values that calls of Admin return.
-_RESULT_MODULES: Final = frozenset({"rmq_client.admin.results", "rmq_client.trace.decoding"})
+_RESULT_MODULES: Final = frozenset(
+    {
+        "rmq_client.admin.broker_results",
+        "rmq_client.admin.results",
+        "rmq_client.admin.static_results",
+        "rmq_client.trace.decoding",
+    }
+)
 # Functions and classes that the SDK calls, not the application.
 _CALLBACKS: Final = frozenset(
     {"averagely", "by_circle", "by_key_hash", "by_random", "ConsumeHook", "SendHook"}
@@ -193,6 +204,8 @@ def test_nonsense_is_refused_by_name(kind: Any, method: str | None, name: str) -
             arguments = {**_required(parameters, name), name: _Nonsense()}
             if method in _OF_RECEIVED and name != "message":
                 arguments["message"] = _RECEIVED
+            if method == "create_static_topic" and name != "queues":
+                arguments["queues"] = 1  # a number here
             _call(made, method, arguments)
     assert re.search(rf"\b{name}\b", str(refusal.value)), f"the error does not name it: {refusal.value}"
 
