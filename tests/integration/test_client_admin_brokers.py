@@ -21,16 +21,8 @@ from rmq_client import (
     UsageError,
     blocking,
 )
-from rmq_remoting.bodies.controller import BrokerReplicasInfo, ReplicaIdentity, ReplicasInfo
-from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.command import RemotingCommand
-from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Dispatcher
-from rmq_remoting.headers.controller import GetMetaDataResponseHeader
-from rmq_remoting.server import RemotingServer
-from rmq_remoting.tiers import InlineTier
+from tests.support.answering_controller import answering_controller
 from tests.support.clusters import running_cluster
-from tests.support.ports import LOOPBACK
 from tests.support.signed_requests import AUTHENTICATION, ROOT
 
 _LOGICAL = "__syslo__global__"
@@ -91,8 +83,12 @@ async def test_an_ordinary_topic_is_not_static(tmp_path: Path) -> None:
 
 
 async def test_cold_reads_are_counted_and_limited(tmp_path: Path) -> None:
-    keys = {"coldDataFlowControlEnable": "true", "accessMessageInMemoryHotRatio": 0}
-    async with running_cluster(tmp_path, **keys) as cluster, Admin(cluster.address) as admin:
+    async with (
+        running_cluster(
+            tmp_path, coldDataFlowControlEnable="true", accessMessageInMemoryHotRatio=0
+        ) as cluster,
+        Admin(cluster.address) as admin,
+    ):
         async with Producer(cluster.address, group="p") as producer:
             queue = (await producer.send(Message("T", b"x" * 1000))).queue
         async with PullConsumer(cluster.address, group="g") as consumer:
@@ -142,60 +138,28 @@ async def test_epochs_need_a_controller(tmp_path: Path) -> None:
             await admin.broker_epochs("broker-a")
 
 
-class _Controller:
-    """Answers as a controller that leads, and knows the group of broker-a."""
-
-    def __init__(self) -> None:
-        self.asked: list[bytes] = []
-        self.leader = ""
-        dispatcher = Dispatcher()
-        tier = InlineTier("controller", capacity=100, max_wait_ms=60_000)
-        dispatcher.register((RequestCode.CONTROLLER_GET_METADATA_INFO,), self._state, tier)
-        dispatcher.register((RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,), self._sets, tier)
-        self.server = RemotingServer(dispatcher)
-
-    def _state(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        header = GetMetaDataResponseHeader(
-            group="g", controller_leader_id="n0", controller_leader_address=self.leader or None, leader=True
-        )
-        return request.response(ResponseCode.SUCCESS, ext_fields=header.encode())
-
-    def _sets(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        self.asked.append(request.body)
-        info = ReplicasInfo(
-            master_broker_id=1,
-            master_address="10.0.0.1:10911",
-            master_epoch=3,
-            sync_state_set_epoch=7,
-            in_sync_replicas=[ReplicaIdentity(broker_id=1, broker_address="10.0.0.1:10911", alive=True)],
-            not_in_sync_replicas=[ReplicaIdentity(broker_id=2, broker_address="10.0.0.2:10911", alive=False)],
-        )
-        body = BrokerReplicasInfo(replicas_info_table={"broker-a": info}).encode()
-        return request.response(ResponseCode.SUCCESS, body=body)
-
-
 async def test_in_sync_sets_of_a_controller(tmp_path: Path) -> None:
-    controller = _Controller()
-    await controller.server.start(LOOPBACK, 0)
-    address = f"{LOOPBACK}:{controller.server.port}"
-    try:
-        async with running_cluster(tmp_path) as cluster, Admin(cluster.address) as admin:
-            with pytest.raises(ClientError, match="knows no leader now"):
-                await admin.in_sync_sets(address)
-            controller.leader = address
-            state = await admin.controller_state(address)
-            assert (state.group, state.is_leader, state.leader_id) == ("g", True, "n0")
-            found = (await admin.in_sync_sets(address))["broker-a"]
-            assert controller.asked == [b'["broker-a"]']
-            assert (found.master_id, found.master_epoch, found.epoch) == (1, 3, 7)
-            assert [(each.broker_id, each.in_sync, each.alive) for each in found.members] == [
-                (1, True, True),
-                (2, False, False),
-            ]
-            await admin.in_sync_sets(address, ["broker-b"])
-            assert controller.asked[-1] == b'["broker-b"]'
-    finally:
-        await controller.server.stop()
+    async with (
+        answering_controller() as controller,
+        running_cluster(tmp_path) as cluster,
+        Admin(cluster.address) as admin,
+    ):
+        address = controller.address
+        state = await admin.controller_state(address)
+        assert (state.group, state.is_leader, state.leader_id) == ("g", True, "n0")
+        assert state.peers == ("n0:127.0.0.1:9878",)
+        found = (await admin.in_sync_sets(address))["broker-a"]
+        assert controller.asked == [b'["broker-a"]']
+        assert (found.master_id, found.master_epoch, found.epoch) == (1, 3, 7)
+        assert [(each.broker_id, each.in_sync, each.alive) for each in found.members] == [
+            (1, True, True),
+            (2, False, False),
+        ]
+        await admin.in_sync_sets(address, ["broker-b"])
+        assert controller.asked[-1] == b'["broker-b"]'
+        controller.leader = ""
+        with pytest.raises(ClientError, match="knows no leader now"):
+            await admin.in_sync_sets(address)
 
 
 # --- access control ---
