@@ -12,6 +12,7 @@ import pytest
 from rmq_client import (
     Admin,
     AlreadyExists,
+    ClientSettings,
     ConsumeResult,
     GroupNotFound,
     Message,
@@ -177,7 +178,11 @@ async def test_servers(cluster: Cluster, name: str, topic: str) -> None:
 
 
 async def test_state_of_brokers(cluster: Cluster, name: str, topic: str) -> None:
-    async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
+    patient = ClientSettings(request_timeout_seconds=_WAIT_SECONDS)  # a JVM that has just started is slow
+    async with (
+        Admin(cluster[0].address, settings=patient) as admin,
+        Producer(cluster[0].address, group="p", settings=patient) as producer,
+    ):
         [broker] = (await admin.cluster_info()).brokers
         queue = (await producer.send(Message(topic, b"x", tags="a"))).queue
         runtime = await admin.broker_runtime(broker)
