@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.pulling.cold_flow_control import HOLD_SECONDS
+from rmq_client import Message, MessageExt, Producer, PushConsumer
 from rmq_remoting.bodies.cold_data import ColdDataFlowControlInfo
 from rmq_remoting.bodies.heartbeat import ConsumeType
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -25,6 +26,7 @@ from tests.support.broker_requests import (
     succeeded,
 )
 from tests.support.brokers import RunningBroker, running_broker
+from tests.support.clusters import running_cluster
 from tests.support.cold_log import make_cold
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
@@ -205,6 +207,31 @@ async def test_all_groups_are_slowed_down_where_they_read_too_much_together(tmp_
         pulled(await client.ask(pull("T", count=1)))
         pulled(await client.ask(pull("T", "Other")))
         assert (await client.ask(pull("T"))).code == ResponseCode.SYSTEM_BUSY
+
+
+async def test_consumers_read_on_when_the_period_ends(tmp_path: Path) -> None:
+    keys = {**_KEYS, "cgColdReadThreshold": 3000}
+    async with running_cluster(tmp_path, {"broker-a": {"T": 4}}, **keys) as cluster:
+        async with Producer(cluster.address, group="p") as producer:
+            for number in range(20):
+                await producer.send(Message("T", b"%04d" % number + b"x" * 1000))
+        pulls = cluster.brokers["broker-a"].services.pulls
+        consumed: set[bytes] = set()
+
+        def listen(messages: list[MessageExt]) -> None:
+            consumed.update(message.body[:4] for message in messages)
+
+        async with PushConsumer(
+            cluster.address, group="g", topics="T", listener=listen, consume_from="first"
+        ):
+            await until(lambda: pulls.cold_flow.refused > 0)
+            assert len(consumed) < 20
+
+            def ended_and_consumed() -> bool:
+                pulls.cold_groups.end_period()
+                return len(consumed) == 20
+
+            await until(ended_and_consumed)
 
 
 # --- administration ---
