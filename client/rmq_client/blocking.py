@@ -380,6 +380,7 @@ class Admin(_BlockingObject[_admin.Admin]):
     static_topic = _blocking(_admin.Admin.static_topic)
     create_static_topic = _blocking(_admin.Admin.create_static_topic)
     move_static_topic = _blocking(_admin.Admin.move_static_topic)
+    repair_static_topic = _blocking(_admin.Admin.repair_static_topic)
 
     # groups
     create_group = _blocking(_admin.Admin.create_group)

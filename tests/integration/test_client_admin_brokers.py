@@ -71,6 +71,31 @@ async def test_a_static_topic_is_created_grown_and_moved(tmp_path: Path) -> None
             await admin.static_topic("Unknown")
 
 
+async def test_an_interrupted_move_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        running_cluster(tmp_path, {"broker-a": {}, "broker-b": {}}) as cluster,
+        Admin(cluster.address) as admin,
+    ):
+        await admin.create_static_topic("S", 2, ["broker-a"])
+        assert await admin.repair_static_topic("S") == []
+
+        async def fails(*arguments: object) -> None:
+            raise ClientError("the tool was killed")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Admin, "_locate", fails)
+            with pytest.raises(ClientError, match="was killed"):
+                await admin.move_static_topic("S", ["broker-b"])
+        assert (await admin.static_topic("S")).queues[0].parts[-1].begin is None
+        planned = await admin.repair_static_topic("S", dry_run=True)
+        assert [(move.queue_id, move.begin) for move in planned] == [(0, None), (1, None)]
+        assert [move.begin for move in await admin.repair_static_topic("S")] == [10_000, 10_000]
+        repaired = await admin.static_topic("S")
+        assert [queue.leader for queue in repaired.queues] == ["broker-b", "broker-b"]
+        assert [part.begin for part in repaired.queues[0].parts] == [0, 10_000]
+        assert await admin.repair_static_topic("S") == []
+
+
 async def test_an_ordinary_topic_is_not_static(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster, Admin(cluster.address) as admin:
         with pytest.raises(UsageError, match="topic T is not static"):

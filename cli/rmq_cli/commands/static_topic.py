@@ -69,6 +69,21 @@ def move(session: Session, topic: TopicArgument, broker: BrokersOption) -> None:
         session.out.rows(map(_move_row, moves), _MOVES)
 
 
+@command(
+    app,
+    "repair",
+    "rmq static-topic repair orders --dry-run",
+    "rmq static-topic repair orders",
+    changes=True,
+)
+def repair(session: Session, topic: TopicArgument) -> None:
+    """Finish a change that was interrupted. All brokers of the cluster must run."""
+    planned = session.admin.repair_static_topic(topic, dry_run=True)
+    if session.may(f"finish the changes of static topic {topic}, {len(planned)} moves among them"):
+        session.out.rows(map(_move_row, session.admin.repair_static_topic(topic)), _MOVES)
+        session.out.note(f"static topic {topic} is whole")
+
+
 def _show(session: Session, topic: StaticTopic) -> None:
     session.out.note(f"epoch {topic.epoch}")
     session.out.rows(

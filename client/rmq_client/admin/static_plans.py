@@ -145,6 +145,53 @@ def plan_moves(topic: str, brokers: Collection[str], known: Configs, now_ms: int
     return MovePlan(sorted(moves, key=lambda move: move.queue_id), configs)
 
 
+def plan_repair(topic: str, known: Configs, now_ms: int) -> MovePlan:
+    """Plan the end of changes that were interrupted, so that all brokers have the same mapping again.
+
+    Its moves are those whose logical offsets are not known yet. Queues that no broker leads, as after an
+    interrupted creation, are given to brokers of the topic. Raises UsageError.
+    """
+    configs = {broker: config.model_copy(deep=True) for broker, config in known.items()}
+    details = [detail_of(topic, config) for config in configs.values()]
+    newest: dict[int, tuple[tuple[int, int, bool], list[LogicQueueMappingItem]]] = {}
+    for detail in details:
+        for queue_id, items in detail.hosted_queues.items():
+            age = (detail.epoch, len(items), bool(items) and items[-1].logic_offset >= 0)
+            if items and (queue_id not in newest or age > newest[queue_id][0]):
+                newest[queue_id] = (age, items)
+    total = max([detail.total_queues for detail in details] + [queue_id + 1 for queue_id in newest])
+    load = Counter(items[-1].broker_name or "" for _, items in newest.values())
+    moves: list[QueueMove] = []
+    for queue_id in range(total):
+        if queue_id not in newest:
+            broker = min(configs, key=lambda name: (load[name], name))
+            load[broker] += 1
+            item = LogicQueueMappingItem(
+                broker_name=broker, queue_id=_grow(topic, broker, configs), logic_offset=0
+            )
+            mapping_of(configs[broker]).hosted_queues[queue_id] = [item]
+            continue
+        _, items = newest[queue_id]
+        hosts = {broker for broker, config in configs.items() if queue_id in mapping_of(config).hosted_queues}
+        for broker in hosts | {items[-1].broker_name or ""}:
+            mapping_of(configs.setdefault(broker, _empty(topic, broker))).hosted_queues[queue_id] = items
+        if items[-1].logic_offset < 0:
+            moves.append(QueueMove(queue_id, items[-2].broker_name or "", items[-1].broker_name or ""))
+    _set_version(configs, total, now_ms)
+    return MovePlan(moves, configs)
+
+
+def needs_repair(topic: str, configs: Configs) -> bool:
+    """Whether a change of a static topic was interrupted. Raises UsageError."""
+    try:
+        chains = chains_of(topic, configs)
+    except UsageError:
+        raise
+    except ClientError:
+        return True
+    return any(items[-1].logic_offset < 0 for items in chains.values())
+
+
 def add_other_brokers(topic: str, configs: Configs, brokers: Collection[str]) -> None:
     """Give brokers of the cluster that have no queue an empty mapping, so that all have its version."""
     first = mapping_of(next(iter(configs.values())))
@@ -172,7 +219,7 @@ def chains_of(topic: str, configs: Configs) -> dict[int, list[LogicQueueMappingI
         text = ", ".join(f"{broker}: {detail.epoch}" for broker, detail in sorted(details.items()))
         raise ClientError(
             f"the brokers have different versions of the mapping of {topic} (epochs: {text}): an earlier "
-            "change was interrupted. Repeat this change with Apache's tool and the file that it wrote"
+            "change was interrupted. Call repair_static_topic (rmq static-topic repair) when all brokers run"
         )
     chains: dict[int, list[LogicQueueMappingItem]] = {}
     for broker, detail in details.items():
@@ -183,8 +230,8 @@ def chains_of(topic: str, configs: Configs) -> dict[int, list[LogicQueueMappingI
     missing = [queue_id for queue_id in range(total) if queue_id not in chains]
     if missing:
         raise ClientError(
-            f"no broker leads the logical queues {missing} of {topic}: are all brokers of the topic "
-            "registered with the name servers?"
+            f"no broker leads the logical queues {missing} of {topic}. Are all brokers of the topic "
+            "registered with the name servers? After an interrupted change call repair_static_topic"
         )
     return dict(sorted(chains.items()))
 

@@ -24,8 +24,10 @@ from .static_plans import (
     begin_after,
     describe,
     mapping_of,
+    needs_repair,
     plan_moves,
     plan_queues,
+    plan_repair,
 )
 from .static_results import QueueMove, StaticTopic
 from .topics import TopicAdmin
@@ -38,7 +40,8 @@ _POLL_SECONDS: Final = 0.1
 class StaticTopicAdmin(TopicAdmin):
     """Administration of static topics.
 
-    Their brokers have to run during a change: one that fails halfway leaves them with different mappings.
+    Their brokers have to run during a change: one that fails halfway leaves them with different mappings,
+    until `repair_static_topic` finishes it.
     """
 
     @checked
@@ -83,6 +86,25 @@ class StaticTopicAdmin(TopicAdmin):
         plan = plan_moves(full, list(masters), await self._known_configs(full), _now_ms())
         if dry_run or not plan.moves:
             return plan.moves
+        return await self._carry_out(full, plan)
+
+    @checked
+    async def repair_static_topic(self, topic: str, *, dry_run: bool = False) -> list[QueueMove]:
+        """Finish changes of a static topic that were interrupted; return the moves that had to be finished.
+
+        All brokers have to run: a queue whose brokers are missing would be taken for one that nobody leads.
+        Nothing changes where nothing was interrupted, and with `dry_run`. Raises ClientError.
+        """
+        full = self._namespace.wrap(topic)
+        known = await self._known_configs(full)
+        if not needs_repair(full, known):
+            return []
+        plan = plan_repair(full, known, _now_ms())
+        return plan.moves if dry_run else await self._carry_out(full, plan)
+
+    # --- steps ---
+
+    async def _carry_out(self, full: str, plan: MovePlan) -> list[QueueMove]:
         addresses = await self._with_neighbours(full, plan.configs)
         # The new leaders accept messages before the old ones refuse them. They learn where their logical
         # offsets begin when the old ones have stopped.
@@ -93,8 +115,6 @@ class StaticTopicAdmin(TopicAdmin):
         others = set(plan.configs) - set(plan.targets) - set(plan.sources)
         await self._set_all(full, plan.configs, sorted(others), addresses)
         return moves
-
-    # --- steps ---
 
     async def _locate(self, topic: str, plan: MovePlan, addresses: dict[str, str]) -> list[QueueMove]:
         """Set the logical offsets at which the new leaders begin: behind the ends of the old ones."""
@@ -110,7 +130,8 @@ class StaticTopicAdmin(TopicAdmin):
             if reach is None or reach.max_offset < old.start_offset:
                 raise ClientError(
                     f"broker {move.source} does not tell where {queue} ends: the move of logical queue "
-                    f"{move.queue_id} of {topic} is not finished. Repeat it when the broker answers"
+                    f"{move.queue_id} of {topic} is not finished. Call repair_static_topic when the broker "
+                    "answers"
                 )
             end = max(0, old.logic_offset) + reach.max_offset - old.start_offset
             new.logic_offset = begin_after(end, _BLOCK)

@@ -112,6 +112,8 @@ def test_a_static_topic_is_created_grown_and_shown(rmq: CommandLine) -> None:
         (queue, "broker-a", 0) for queue in range(3)
     ]
     assert "no queue of S has to move" in rmq.ok("static-topic move S -b broker-a --dry-run").errors
+    assert "would finish" in rmq.ok("static-topic repair S --dry-run").errors
+    assert "S is whole" in rmq.ok("static-topic repair S").errors
     assert "cannot be lowered" in rmq.refused("static-topic create S --queues 1 -b broker-a", Exit.USAGE)
     assert "has no master" in rmq.refused("static-topic move S -b broker-z --yes", Exit.USAGE)
 

@@ -10,8 +10,10 @@ from rmq_client.admin.static_plans import (
     begin_after,
     describe,
     mapping_of,
+    needs_repair,
     plan_moves,
     plan_queues,
+    plan_repair,
 )
 from rmq_client.errors import ClientError, UsageError
 from rmq_remoting.bodies.static_topic import TopicConfigAndQueueMapping
@@ -88,6 +90,41 @@ def test_brokers_without_a_queue_get_the_version() -> None:
 )
 def test_a_moved_queue_begins_at_a_block(end: int, begin: int) -> None:
     assert begin_after(end, 10_000) == begin
+
+
+def _only(configs: Configs, *brokers: str) -> Configs:
+    return {broker: configs[broker] for broker in brokers}
+
+
+def test_an_interrupted_move_is_finished() -> None:
+    before = _made(2, "a")
+    moved = plan_moves("S", ["b"], before, _NOW_MS).configs
+    half_done = {**_only(before, "a"), **_only(moved, "b")}  # the new leader knows, the old one does not
+    assert needs_repair("S", half_done)
+    plan = plan_repair("S", half_done, _NOW_MS)
+    assert [(move.queue_id, move.source, move.target) for move in plan.moves] == [
+        (0, "a", "b"),
+        (1, "a", "b"),
+    ]
+    assert _leaders(plan.configs) == ["b", "b"]
+    epochs = {mapping_of(config).epoch for config in plan.configs.values()}
+    assert len(epochs) == 1 and epochs.pop() > mapping_of(moved["b"]).epoch
+
+
+def test_an_interrupted_creation_is_finished() -> None:
+    half_done = _only(_made(4, "a", "b"), "a")
+    assert needs_repair("S", half_done)
+    plan = plan_repair("S", half_done, _NOW_MS)
+    assert plan.moves == []
+    assert _leaders(plan.configs) == ["a"] * 4
+    queue_ids = [queue.parts[0].queue_id for queue in describe("S", plan.configs).queues]
+    assert sorted(queue_ids) == [0, 1, 2, 3]
+
+
+def test_a_move_without_its_offsets_needs_repair() -> None:
+    moved = plan_moves("S", ["b"], _made(1, "a"), _NOW_MS).configs
+    assert needs_repair("S", moved)
+    assert not needs_repair("S", _made(1, "a"))
 
 
 def test_different_versions_are_refused() -> None:
