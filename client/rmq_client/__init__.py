@@ -13,9 +13,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmq_remoting.bodies.offsets import ConsumeStats, QueueTimeSpan
-    from rmq_remoting.bodies.route import ClusterInfo
-    from rmq_remoting.bodies.topic import TopicOffset
     from rmq_remoting.command import Serialization
     from rmq_remoting.compression import CompressionType
     from rmq_remoting.connection import ConnectionSettings
@@ -24,10 +21,25 @@ if TYPE_CHECKING:
     from rmq_remoting.message_queue import MessageQueue
 
     from .admin import Admin
+    from .admin.broker_results import (
+        BrokerEpochs,
+        BrokerRuntime,
+        ColdReads,
+        ControllerState,
+        GroupColdReads,
+        GroupMember,
+        InSyncSet,
+        LogEpoch,
+        QueueEntries,
+        QueueEntry,
+        RequestQueue,
+    )
     from .admin.dead_letters import origin_topic
     from .admin.results import (
         AccessRule,
+        BrokerAddresses,
         ClientConnection,
+        ClusterInfo,
         ConsumeRates,
         ConsumerState,
         Delivery,
@@ -39,7 +51,9 @@ if TYPE_CHECKING:
         MessageTrack,
         OffsetChange,
         QueueLag,
+        QueueOffsets,
         QueueSlice,
+        QueueTimes,
         ReplicaState,
         ReplicationStatus,
         TopicSettings,
@@ -47,6 +61,7 @@ if TYPE_CHECKING:
         User,
         UserRules,
     )
+    from .admin.static_results import LogicalQueue, QueueMove, QueuePart, StaticTopic
     from .checks import Seconds
     from .consumer.flow_control import FlowControl
     from .consumer.offsets.start_position import ConsumeFrom
@@ -138,9 +153,6 @@ if TYPE_CHECKING:
 
 # The names of this package by the module that defines them: the imports above, for the run time.
 _NAMES_BY_MODULE: Final = {
-    "rmq_remoting.bodies.offsets": "ConsumeStats QueueTimeSpan",
-    "rmq_remoting.bodies.route": "ClusterInfo",
-    "rmq_remoting.bodies.topic": "TopicOffset",
     "rmq_remoting.command": "Serialization",
     "rmq_remoting.compression": "CompressionType",
     "rmq_remoting.connection": "ConnectionSettings",
@@ -148,12 +160,18 @@ _NAMES_BY_MODULE: Final = {
     "rmq_remoting.message_errors": "InvalidPropertyError MessageEncodeError",
     "rmq_remoting.message_queue": "MessageQueue",
     ".admin": "Admin",
+    ".admin.broker_results": (
+        "BrokerEpochs BrokerRuntime ColdReads ControllerState GroupColdReads GroupMember InSyncSet LogEpoch "
+        "QueueEntries QueueEntry RequestQueue"
+    ),
     ".admin.dead_letters": "origin_topic",
     ".admin.results": (
-        "AccessRule ClientConnection ConsumeRates ConsumerState Delivery Figure Figures "
-        "GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag QueueSlice "
-        "ReplicaState ReplicationStatus TopicSettings TrackStatus User UserRules"
+        "AccessRule BrokerAddresses ClientConnection ClusterInfo ConsumeRates ConsumerState Delivery "
+        "Figure Figures GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag "
+        "QueueOffsets QueueSlice QueueTimes ReplicaState ReplicationStatus TopicSettings TrackStatus "
+        "User UserRules"
     ),
+    ".admin.static_results": "LogicalQueue QueueMove QueuePart StaticTopic",
     ".checks": "Seconds",
     ".consumer.flow_control": "FlowControl",
     ".consumer.offsets.start_position": "ConsumeFrom",
@@ -214,7 +232,10 @@ __all__ = [
     "Allocation",
     "AlreadyExists",
     "BatchPolicy",
+    "BrokerAddresses",
+    "BrokerEpochs",
     "BrokerError",
+    "BrokerRuntime",
     "BrokerUnreachable",
     "Busy",
     "CallStatus",
@@ -222,6 +243,7 @@ __all__ = [
     "ClientError",
     "ClientSettings",
     "ClusterInfo",
+    "ColdReads",
     "Compression",
     "CompressionType",
     "ConnectionSettings",
@@ -230,9 +252,9 @@ __all__ = [
     "ConsumeHook",
     "ConsumeRates",
     "ConsumeResult",
-    "ConsumeStats",
     "ConsumerState",
     "ConsumerTiming",
+    "ControllerState",
     "Credentials",
     "Delivery",
     "ErrorListener",
@@ -240,17 +262,22 @@ __all__ = [
     "Figure",
     "Figures",
     "FlowControl",
+    "GroupColdReads",
     "GroupConnections",
     "GroupLag",
+    "GroupMember",
     "GroupNotFound",
     "GroupSettings",
     "HookContext",
     "InFlightLimits",
+    "InSyncSet",
     "InvalidArgumentError",
     "InvalidPropertyError",
     "LastResort",
     "Listener",
     "ListenerOutcome",
+    "LogEpoch",
+    "LogicalQueue",
     "Message",
     "MessageEncodeError",
     "MessageExt",
@@ -275,10 +302,15 @@ __all__ = [
     "PullWish",
     "PushConsumer",
     "QueryResult",
+    "QueueEntries",
+    "QueueEntry",
     "QueueLag",
+    "QueueMove",
+    "QueueOffsets",
+    "QueuePart",
     "QueueSelector",
     "QueueSlice",
-    "QueueTimeSpan",
+    "QueueTimes",
     "QueuesListener",
     "RawPull",
     "RawPuller",
@@ -288,6 +320,7 @@ __all__ = [
     "Rejected",
     "ReplicaState",
     "ReplicationStatus",
+    "RequestQueue",
     "RetryPolicy",
     "RouteError",
     "Seconds",
@@ -303,6 +336,7 @@ __all__ = [
     "ShareListener",
     "SimpleConsumer",
     "Sql",
+    "StaticTopic",
     "SubscriptionError",
     "TimedOut",
     "TlsFailed",
@@ -310,7 +344,6 @@ __all__ = [
     "TooMuchUnderWay",
     "TopicNotFound",
     "TopicNotOnBroker",
-    "TopicOffset",
     "TopicRoute",
     "TopicSettings",
     "TopicStatistics",

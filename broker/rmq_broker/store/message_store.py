@@ -626,6 +626,7 @@ class MessageStore(QueueReads):
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(self.commit_log.store_timestamp(self.commit_log.min_offset)),
             "flushBehindBytes": str(self.commit_log.unflushed_bytes),
+            "getMessageEntireTimeMax": str(int(self.read_statistics.longest_read_seconds * 1000)),
         }
 
 
