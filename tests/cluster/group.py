@@ -239,8 +239,11 @@ class Group:
         checks.nothing_is_stored_twice(history.sends, log)
         checks.no_place_was_given_twice(history.sends)
         # A master that does not know of the next one stores messages; it cannot acknowledge them.
-        accepted = history.sends if self.terms_are_exact else history.acknowledged
-        checks.only_the_master_accepted(accepted, history.terms, are_exact=self.terms_are_exact)
+        accepted, terms = history.sends, history.terms
+        if not self.terms_are_exact:
+            accepted = history.acknowledged
+            terms = checks.until_the_next_accepted(terms, accepted)
+        checks.only_the_master_accepted(accepted, terms, are_exact=self.terms_are_exact)
         checks.deliveries_are_in_the_log(history.deliveries, log)
         checks.everything_is_delivered(history.sends, history.deliveries, GROUPS)
         checks.offsets_never_go_back(history.committed, history.terms)
