@@ -302,6 +302,27 @@ async def test_refused_popped_messages_have_retries_and_dead_letters(
     assert _parent_id(by_kind["dead_letter"]) == _parent_id(by_kind["ack"]) == span_id(dead)
 
 
+@pytest.mark.parametrize("mode", ["PULL", "POP"])
+async def test_failed_pulls_and_pops_are_measured(
+    tmp_path: Path, recorded: RecordedTelemetry, telemetry: OpenTelemetry, mode: str
+) -> None:
+    def failures() -> int:
+        return recorded.total(
+            "messaging.client.operation.duration",
+            messaging_operation_name="receive",
+            error_type="BrokerUnreachable",
+        )
+
+    async with _cluster(tmp_path, defaultMessageRequestMode=mode) as cluster:
+        consumer = _consumer(cluster, print, client_rebalance=False)
+        async with telemetry.instrument(consumer):
+            await consumer.wait_ready()
+            assert failures() == 0
+            await cluster.broker.stop()
+            await until(failures, _SECONDS)
+    assert recorded.spans("receive") == []
+
+
 # --- pull and simple consumers ---
 
 
