@@ -40,6 +40,7 @@ from tests.support.telemetry import RecordedTelemetry, attributes_of, linked_ids
 from tests.support.waiting import until
 
 _LIMIT_BYTES = 2000  # of the broker; messages above it are refused there
+_SECONDS = 30.0
 _SETTLEMENT = "messaging.rocketmq.settlement"
 
 
@@ -103,7 +104,7 @@ async def test_each_way_of_sending_has_a_span(
             result = await producer.send(message)
         await producer.send_oneway(Message("T", b"2"))
         await producer.send_batch([Message("T", b"3"), Message("T", b"4")])
-        await until(lambda: len(cluster.broker.messages()) == 4)
+        await until(lambda: len(cluster.broker.messages()) == 4, _SECONDS)
     assert message.properties == {}
     sent, oneway, batch = recorded.spans("send T")
     assert _parent_id(sent) == order.get_span_context().span_id
@@ -209,7 +210,7 @@ async def test_a_listener_continues_the_trace_of_the_send(
     await _send(telemetry, cluster, b"1", b"2")
     with recorded.tracer.start_as_current_span("start of the program"):
         async with telemetry.instrument(_consumer(cluster, listen_async if is_coroutine else listen)):
-            await until(lambda: len(current) == 2)
+            await until(lambda: len(current) == 2, _SECONDS)
     sent, processed = recorded.spans("send T"), recorded.spans("process T")
     assert current == [span_id(span) for span in processed]
     assert [_parent_id(span) for span in processed] == [span_id(span) for span in sent]
@@ -227,7 +228,7 @@ async def test_calls_with_several_messages_link_to_all(
     got: list[MessageExt] = []
     await _send(telemetry, cluster, b"1", b"2", b"3")
     async with telemetry.instrument(_consumer(cluster, got.extend, max_messages=10)):
-        await until(lambda: len(got) == 3)
+        await until(lambda: len(got) == 3, _SECONDS)
     linked = [link for span in recorded.spans("process T") for link in linked_ids(span)]
     assert sorted(linked) == sorted(span_id(span) for span in recorded.spans("send T"))
 
@@ -240,7 +241,7 @@ async def test_refused_messages_have_a_retry_and_then_a_dead_letter(
 
     await _send(telemetry, cluster, b"1")
     async with telemetry.instrument(_consumer(cluster, listen, max_reconsume_times=1)):
-        await until(lambda: "dead_letter" in _settlements(recorded), 20)
+        await until(lambda: "dead_letter" in _settlements(recorded), _SECONDS)
     first, second = recorded.spans("process T")
     assert [attributes_of(span)["error.type"] for span in (first, second)] == ["ValueError"] * 2
     assert {_parent_id(first), _parent_id(second)} == {span_id(recorded.span("send T"))}
@@ -258,7 +259,7 @@ async def test_orderly_messages_have_a_dead_letter(
     await _send(telemetry, cluster, b"1")
     consumer = _consumer(cluster, listen, orderly=True, max_reconsume_times=0)
     async with telemetry.instrument(consumer):
-        await until(lambda: "dead_letter" in _settlements(recorded), 20)
+        await until(lambda: "dead_letter" in _settlements(recorded), _SECONDS)
     assert attributes_of(recorded.span("process T"))["error.type"] == "FAILED"
     assert _parent_id(_settlement(recorded, "dead_letter")) == span_id(recorded.span("process T"))
 
@@ -273,7 +274,7 @@ async def test_popped_messages_are_acknowledged_below_their_call(
         async with telemetry.instrument(
             _consumer(cluster, got.extend, client_rebalance=False, orderly=orderly)
         ):
-            await until(lambda: len(got) == 2, 20)
+            await until(lambda: len(got) == 2, _SECONDS)
     processed = recorded.spans("process T")
     acked = [span for span in recorded.spans("settle T") if attributes_of(span)[_SETTLEMENT] == "ack"]
     assert {_parent_id(span) for span in acked} == {span_id(span) for span in processed}
@@ -294,11 +295,32 @@ async def test_refused_popped_messages_have_retries_and_dead_letters(
         await _send(telemetry, cluster, b"later", b"dead")
         consumer = _consumer(cluster, listen, client_rebalance=False, pop=PopSettings(invisible_seconds=60))
         async with telemetry.instrument(consumer):
-            await until(lambda: {"retry", "dead_letter", "ack"} <= set(_settlements(recorded)), 20)
+            await until(lambda: {"retry", "dead_letter", "ack"} <= set(_settlements(recorded)), _SECONDS)
     by_kind = {kind: _settlement(recorded, kind) for kind in ("retry", "dead_letter", "ack")}
     later, dead = recorded.spans("process T")
     assert _parent_id(by_kind["retry"]) == span_id(later)
     assert _parent_id(by_kind["dead_letter"]) == _parent_id(by_kind["ack"]) == span_id(dead)
+
+
+@pytest.mark.parametrize("mode", ["PULL", "POP"])
+async def test_failed_pulls_and_pops_are_measured(
+    tmp_path: Path, recorded: RecordedTelemetry, telemetry: OpenTelemetry, mode: str
+) -> None:
+    def failures() -> int:
+        return recorded.total(
+            "messaging.client.operation.duration",
+            messaging_operation_name="receive",
+            error_type="BrokerUnreachable",
+        )
+
+    async with _cluster(tmp_path, defaultMessageRequestMode=mode) as cluster:
+        consumer = _consumer(cluster, print, client_rebalance=False)
+        async with telemetry.instrument(consumer):
+            await consumer.wait_ready()
+            assert failures() == 0
+            await cluster.broker.stop()
+            await until(failures, _SECONDS)
+    assert recorded.spans("receive") == []
 
 
 # --- pull and simple consumers ---

@@ -1,7 +1,7 @@
 """OpenTelemetry for producers and consumers: spans, metrics, and the context in messages.
 
 Needs opentelemetry-api (`pip install 'rmq[opentelemetry]'`). The application installs and configures an SDK
-of OpenTelemetry. Without one, messages carry the context of the application's spans, and nothing is recorded.
+of OpenTelemetry. Without one nothing is recorded, and a received context travels on in the messages.
 
 Source of the rules: OpenTelemetry's semantic conventions for messaging spans and metrics, and for RocketMQ.
 """

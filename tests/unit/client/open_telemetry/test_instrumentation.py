@@ -157,6 +157,16 @@ def test_a_propagator_of_its_own_is_used(recorded: RecordedTelemetry) -> None:
     hook.after(context)
 
 
+def test_a_received_context_travels_on_without_an_sdk() -> None:
+    telemetry = OpenTelemetry(tracer_provider=trace.NoOpTracerProvider())
+    (hook,) = telemetry.instrument(Producer(_NAMESRV, group="g"))._send_hooks
+    context = SendContext("g", Message("T", b"x"))
+    with telemetry.process(_consumer(), _message(7)):
+        hook.before(context)
+        hook.after(context)
+    assert context.properties == {"traceparent": _message(7).properties["traceparent"]}
+
+
 def test_the_sdk_needs_no_opentelemetry_until_it_is_used() -> None:
     program = (
         "import sys\n"
