@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, overload
 from unittest.mock import MagicMock
+from uuid import uuid4
 
 import anyio
 from faststream._internal.parser import DefaultCodec
@@ -65,11 +66,15 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
     def create_publisher_fake_subscriber(
         self, broker: RocketBroker, publisher: RocketPublisher
     ) -> tuple[RocketSubscriber, bool]:
-        """Return the subscriber of a publisher's topic, and whether the application has declared it."""
+        """Return the subscriber of a publisher's messages, and whether the application has declared it."""
         for subscriber in _subscribers(self.brokers):
-            if publisher.topic in subscriber.expressions:
+            expression = subscriber.expressions.get(publisher.topic)
+            if expression is not None and _admits(expression, publisher.options.get("tag")):
                 return subscriber, True
-        fake = broker.subscriber(publisher.topic, group=f"fake-{next(_numbers)}", persistent=False)
+        # With the real cluster, a new group that begins with the first message misses none.
+        fake = broker.subscriber(
+            publisher.topic, group=f"fake-{uuid4()}", consume_from="first", persistent=False
+        )
         return fake, False
 
     @contextmanager

@@ -513,16 +513,23 @@ async def test_ping_tells_whether_a_name_server_answers(
 
 
 async def test_a_test_broker_can_use_the_real_one(
-    rmq_broker: BrokerForTests, rmq_topic: str, rmq_group: str, broker: RocketBroker
+    rmq_broker: BrokerForTests, rmq_new_topic: Callable[..., str], rmq_group: str, broker: RocketBroker
 ) -> None:
-    @broker.subscriber(rmq_topic, group=rmq_group, consume_from="first")
-    async def on_order(body: str) -> None: ...
+    orders, invoices = rmq_new_topic(), rmq_new_topic()
+    publisher = broker.publisher(invoices)
+
+    @broker.subscriber(orders, group=rmq_group, consume_from="first")
+    @publisher
+    async def on_order(body: str) -> str:
+        return body
 
     async with TestRocketBroker(broker, with_real=True):
-        await broker.publish("x", rmq_topic)
+        await broker.publish("x", orders)
         await on_order.wait_call(_SECONDS)
         on_order.mock.assert_called_once_with("x")
-    assert [one.body for one in await rmq_broker.messages(rmq_topic)] == [b"x"]
+        await until(lambda: publisher.mock.called, _SECONDS)
+        publisher.mock.assert_called_once_with("x")
+    assert [one.body for one in await rmq_broker.messages(orders)] == [b"x"]
 
 
 async def test_an_application_runs_until_it_is_told_to_exit(

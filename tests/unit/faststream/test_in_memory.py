@@ -141,6 +141,18 @@ async def test_a_publisher_without_subscriber_has_a_mock(broker: RocketBroker) -
         invoices.mock.assert_called_once_with({"number": 1})
 
 
+async def test_a_publisher_has_a_mock_beside_a_subscriber_of_other_tags(broker: RocketBroker) -> None:
+    invoices = broker.publisher("invoices", tag="new")
+
+    @broker.subscriber("invoices", group="archive", tags="old")
+    async def on_invoice(body: str) -> None: ...
+
+    async with TestRocketBroker(broker):
+        await invoices.publish("x")
+        invoices.mock.assert_called_once_with("x")
+        assert not on_invoice.mock.called
+
+
 async def test_a_batch_publisher_publishes_each_item(broker: RocketBroker) -> None:
     bodies: list[list[str]] = []
 
