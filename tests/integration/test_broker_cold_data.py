@@ -106,7 +106,7 @@ async def test_a_scan_counts_only_messages_that_are_read_from_the_disk(tmp_path:
     async with running_broker(tmp_path, **keys) as broker, broker.client() as client:
         await _fill(client, "T", 10)
         if not broker.store.reader._warm.is_exact:
-            pytest.skip("the file system does not tell what is in memory")
+            pytest.skip("the file system does not report which pages are in memory")
         pulled(await client.ask(pull("T")))
         assert (await _info(client)).runtime_table == {}
         make_cold(broker.store)
@@ -139,7 +139,7 @@ async def test_filtered_messages_count_as_well(tmp_path: Path) -> None:
         assert (await _info(client)).global_acc > 4000
 
 
-# --- what follows ---
+# --- effects ---
 
 
 async def test_a_push_consumer_above_its_threshold_is_told_to_wait(slow: RunningBroker) -> None:

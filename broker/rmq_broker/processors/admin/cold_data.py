@@ -76,7 +76,7 @@ class ColdDataProcessor:
         return request.response(ResponseCode.SUCCESS, body=self._groups.info().encode())
 
     def set_read_ahead(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """2004: read ahead (0), or read nothing but what is asked for (1), until the broker stops."""
+        """2004: enable read-ahead (0), or read only the requested pages (1), until the broker stops."""
         mode = request.ext_fields.get(_MODE_FIELD, "")
         reads_ahead = _MODES.get(mode)
         if reads_ahead is None:
