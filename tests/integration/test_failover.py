@@ -240,12 +240,24 @@ async def test_a_new_epoch_of_the_same_master(tmp_path: Path, controller: FakeCo
 # --- bad set-ups ---
 
 
-async def test_without_a_controller_a_broker_waits_and_says_so(tmp_path: Path) -> None:
+async def test_without_a_controller_a_broker_waits_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = member(tmp_path, f"{LOOPBACK}:1")
     starting = asyncio.ensure_future(broker.start())
     try:
         await until(lambda: broker.built and "Start the controllers" in broker.controlled.member.problem, 20)
+        attempts = 0
+
+        def is_asked_again() -> bool:
+            nonlocal attempts
+            broker.controlled.member.wake()
+            attempts += 1
+            return attempts > 50
+
+        await until(is_asked_again, 20)
         assert not starting.done()
+        assert len([each for each in caplog.records if "controller not followed" in each.message]) == 1
     finally:
         starting.cancel()
         await asyncio.wait([starting])

@@ -63,6 +63,7 @@ async def test_a_controller_inside_apaches_name_server(tmp_path: Path, apache_pr
         await check_failovers(group, [group.ours(tmp_path / name) for name in "ab"], rounds=1)
 
 
+@pytest.mark.long
 async def test_the_leader_of_three_controllers_is_lost(tmp_path: Path, apache_program: JavaProgram) -> None:
     controllers = dledger_controllers(apache_program, tmp_path, 3)
     async with _controlled_by(tmp_path, controllers) as group:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,7 @@ log = logging.getLogger("rmq.broker.controller")
 
 # The pause after an attempt that failed.
 _RETRY_SECONDS: Final = 1.0
+_NEXT_ATTEMPT: Final = re.compile(r"; next attempt in \d+\.\d+ s")
 _UNKNOWN_ID: Final = frozenset(
     {ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST}
 )
@@ -267,6 +269,7 @@ class GroupMember:
     # --- inside ---
 
     def _failed(self, problem: str) -> None:
+        problem = _NEXT_ATTEMPT.sub("", problem)  # it would differ each second
         if problem != self.problem:
             log.warning("controller not followed cause=%s; retried", problem)
         self.problem = problem
