@@ -47,10 +47,19 @@ if TYPE_CHECKING:
         User,
         UserRules,
     )
+    from .bodies.encoding import decode_body
+    from .bodies.serializers import (
+        BytesSerializer,
+        JsonSerializer,
+        PydanticSerializer,
+        Serializer,
+        StrSerializer,
+    )
     from .checks import Seconds
     from .consumer.flow_control import FlowControl
     from .consumer.offsets.start_position import ConsumeFrom
     from .consumer.pop.settings import PopSettings
+    from .consumer.processing.body_listener import body_listener
     from .consumer.processing.listener import (
         ConsumeContext,
         ConsumeResult,
@@ -106,6 +115,8 @@ if TYPE_CHECKING:
         TransactionNotBegun,
         Unavailable,
         UnreachableError,
+        UnreadableBody,
+        UnwritableBody,
         UsageError,
     )
     from .hooks.consume import CallStatus, ConsumeHook, HookContext
@@ -147,10 +158,13 @@ _NAMES_BY_MODULE: Final = {
         "GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag QueueSlice "
         "ReplicaState ReplicationStatus TopicSettings TrackStatus User UserRules"
     ),
+    ".bodies.encoding": "decode_body",
+    ".bodies.serializers": "BytesSerializer JsonSerializer PydanticSerializer Serializer StrSerializer",
     ".checks": "Seconds",
     ".consumer.flow_control": "FlowControl",
     ".consumer.offsets.start_position": "ConsumeFrom",
     ".consumer.pop.settings": "PopSettings",
+    ".consumer.processing.body_listener": "body_listener",
     ".consumer.processing.listener": "ConsumeContext ConsumeResult Listener ListenerOutcome OrderlyContext",
     ".consumer.processing.statistics": "TopicStatistics",
     ".consumer.pull.pull_consumer": "PullConsumer",
@@ -171,7 +185,7 @@ _NAMES_BY_MODULE: Final = {
         "InvalidArgumentError NameServerUnreachable NoQueue NoReply NotAuthenticated NotAuthorized "
         "NotFound NotRunning PermissionDenied ReceiptExpired Rejected RouteError SubscriptionError "
         "TimedOut TlsFailed TooMuchUnderWay TopicNotFound TopicNotOnBroker TransactionNotBegun "
-        "Unavailable UnreachableError UsageError"
+        "Unavailable UnreachableError UnreadableBody UnwritableBody UsageError"
     ),
     ".hooks.consume": "CallStatus ConsumeHook HookContext",
     ".hooks.send": "Recall SendContext SendHook TransactionEnd",
@@ -210,6 +224,7 @@ __all__ = [
     "BrokerError",
     "BrokerUnreachable",
     "Busy",
+    "BytesSerializer",
     "CallStatus",
     "ClientConnection",
     "ClientError",
@@ -241,6 +256,7 @@ __all__ = [
     "InFlightLimits",
     "InvalidArgumentError",
     "InvalidPropertyError",
+    "JsonSerializer",
     "LastResort",
     "Listener",
     "ListenerOutcome",
@@ -267,6 +283,7 @@ __all__ = [
     "PullStatus",
     "PullWish",
     "PushConsumer",
+    "PydanticSerializer",
     "QueryResult",
     "QueueLag",
     "QueueSelector",
@@ -288,10 +305,12 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Serialization",
+    "Serializer",
     "ShareChange",
     "ShareListener",
     "SimpleConsumer",
     "Sql",
+    "StrSerializer",
     "SubscriptionError",
     "TimedOut",
     "TlsFailed",
@@ -316,17 +335,21 @@ __all__ = [
     "TransactionWork",
     "Unavailable",
     "UnreachableError",
+    "UnreadableBody",
+    "UnwritableBody",
     "UsageError",
     "User",
     "UserRules",
     "Verification",
     "averagely",
+    "body_listener",
     "by_circle",
     "by_configuration",
     "by_consistent_hash",
     "by_key_hash",
     "by_machine_room",
     "by_random",
+    "decode_body",
     "nearby",
     "origin_topic",
     "reply_to",

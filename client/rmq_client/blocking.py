@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_queue import MessageQueue
@@ -231,9 +231,14 @@ class Producer(_BlockingObject[_producer.Producer]):
     queues = _blocking(_producer.Producer.queues)
     transaction = _on_loop_wrapped(Transaction, _producer.Producer.transaction)
 
+    def encode(self, message: Message, value: object) -> Message:
+        """Return a copy of a message with `value` as its body; see rmq_client.Producer.encode."""
+        return self._asyncio.encode(message, value)
+
     def send_nowait(
         self,
         message: Message,
+        value: object = ...,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -246,7 +251,7 @@ class Producer(_BlockingObject[_producer.Producer]):
         recall. It may be dropped: `stop` waits for all sends.
         """
         sending = self._asyncio.send(
-            message, queue=queue, selector=selector, key=key, timeout_seconds=timeout_seconds
+            message, value, queue=queue, selector=selector, key=key, timeout_seconds=timeout_seconds
         )
         return _background.submit(sending)
 
@@ -284,7 +289,21 @@ def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iter
                 raise
 
 
-class PullConsumer(_BlockingObject[_pull.PullConsumer]):
+class _BodyDecoder:
+    """Reads bodies without the background loop."""
+
+    _asyncio: Any
+
+    @overload
+    def decode(self, message: MessageExt, kind: type[T]) -> T: ...
+    @overload
+    def decode(self, message: MessageExt, kind: Any = ...) -> Any: ...
+    def decode(self, message: MessageExt, kind: Any = Any) -> Any:
+        """Return the body of a message as a value; see rmq_client.PullConsumer.decode."""
+        return self._asyncio.decode(message, kind)
+
+
+class PullConsumer(_BodyDecoder, _BlockingObject[_pull.PullConsumer]):
     """Reads queues at the application's own pace; see rmq_client.PullConsumer."""
 
     @_constructs(_pull.PullConsumer)
@@ -318,7 +337,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
         yield from _each_message(self._asyncio)
 
 
-class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
+class SimpleConsumer(_BodyDecoder, _BlockingObject[_simple.SimpleConsumer]):
     """Receives messages and acknowledges each one; see rmq_client.SimpleConsumer."""
 
     @_constructs(_simple.SimpleConsumer)

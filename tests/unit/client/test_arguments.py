@@ -33,8 +33,10 @@ _VALID: Final[dict[str, Any]] = {
     "access_key": "key",
     "body": b"x",
     "chosen": [_QUEUE],
+    "function": lambda body: None,
     "group": "g",
     "handle": "handle",
+    "kind": dict,
     "inner": rmq_client.averagely,
     "invisible_seconds": 30,
     "key": "k",
@@ -50,8 +52,10 @@ _VALID: Final[dict[str, Any]] = {
     "room_of_queue": lambda queue: "a",
     "rooms": "a",
     "secret_key": "secret",
+    "serializer": rmq_client.JsonSerializer(),
     "time": datetime(2026, 1, 1, tzinfo=UTC),
     "topic": "T",
+    "value": {},
     "work": lambda message: TransactionState.COMMIT,
 }
 _RECEIVED: Final = MessageExt("T", b"x")
@@ -89,7 +93,16 @@ _NOT_CONSTRUCTED: Final = frozenset(
 _RESULT_MODULES: Final = frozenset({"rmq_client.admin.results", "rmq_client.trace.decoding"})
 # Functions and classes that the SDK calls, not the application.
 _CALLBACKS: Final = frozenset(
-    {"averagely", "by_circle", "by_key_hash", "by_random", "ConsumeHook", "SendHook"}
+    {"averagely", "by_circle", "by_key_hash", "by_random", "ConsumeHook", "SendHook", "Serializer"}
+)
+_FUNCTIONS: Final = (
+    "body_listener",
+    "by_configuration",
+    "by_consistent_hash",
+    "by_machine_room",
+    "decode_body",
+    "nearby",
+    "reply_to",
 )
 # The `key` of sends may be any object, which is hashed.
 _ANY_OBJECT: Final = "key"
@@ -147,7 +160,7 @@ def _cases() -> Iterator[Any]:
                         continue
                     case = f"{face}-{name}.{method}-{parameter.name}"
                     yield pytest.param(kind, method, parameter.name, id=case)
-    for name in ("by_configuration", "by_consistent_hash", "by_machine_room", "nearby", "reply_to"):
+    for name in _FUNCTIONS:
         function = getattr(rmq_client, name)
         for parameter in _parameters(function):
             yield pytest.param(function, None, parameter.name, id=f"{name}-{parameter.name}")
@@ -172,12 +185,15 @@ def _call(made: Any, method: str, arguments: dict[str, Any]) -> object:
 def test_nonsense_is_refused_by_name(kind: Any, method: str | None, name: str) -> None:
     with pytest.raises(ClientError) as refusal:
         if method is None:
-            kind(**_required(_parameters(kind), name), **{name: _Nonsense()})
+            required = _required(_parameters(kind), name)
+            if kind is rmq_client.decode_body:
+                required["message"] = _RECEIVED
+            kind(**{**required, name: _Nonsense()})
         else:
             made = kind(**_required(_parameters(kind), ""))
             parameters = _parameters(getattr(kind, method))
             arguments = {**_required(parameters, name), name: _Nonsense()}
-            if method in ("ack", "change_invisible_time") and name != "message":
+            if method in ("ack", "change_invisible_time", "decode") and name != "message":
                 arguments["message"] = _RECEIVED
             _call(made, method, arguments)
     assert re.search(rf"\b{name}\b", str(refusal.value)), f"the error does not name it: {refusal.value}"

@@ -13,6 +13,7 @@ from typing import Final
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ...bodies.serializers import Serializer, check_serializer
 from ...checks import (
     Seconds,
     check_callable,
@@ -38,6 +39,7 @@ from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
+from ..body_decoder import BodyDecoder
 from ..flow_control import FlowControl
 from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
 from ..polling_member import PollingMember
@@ -63,7 +65,7 @@ _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PullConsumer(Lifetime):
+class PullConsumer(BodyDecoder, Lifetime):
     """Reads queues at the application's own pace.
 
     ::
@@ -91,6 +93,7 @@ class PullConsumer(Lifetime):
         allocation: Allocation = averagely,
         timing: ConsumerTiming = _DEFAULT_TIMING,
         trace: Tracing | None = None,
+        serializer: Serializer | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
         """Prepare a consumer. Raises InvalidArgumentError.
@@ -101,6 +104,7 @@ class PullConsumer(Lifetime):
         `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
         queue. `allocation`: how the group's members divide the queues of subscribed topics. Of `timing`, only
         commits and rebalancing count. `trace`: messages that `poll` returns are traced as consumed.
+        `serializer` reads bodies for `decode`.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
@@ -115,6 +119,7 @@ class PullConsumer(Lifetime):
         self._timing = check_instance("timing", timing, ConsumerTiming, "pass ConsumerTiming(...)")
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
+        self._serializer = None if serializer is None else check_serializer("serializer", serializer)
         self._listeners = QueueListeners(self._namespace)
         bounds = check_instance("flow_control", flow_control, FlowControl, "pass FlowControl(...)")
         self._prefetched = PrefetchBuffer(bounds)

@@ -38,6 +38,7 @@ from ..flow_control import FlowControl
 from ..offsets.local_offsets import DEFAULT_FOLDER
 from ..offsets.start_position import ConsumeFrom, check_consume_from
 from ..pop.settings import PopSettings
+from ..processing.body_listener import takes_one_message
 from ..processing.listener import ConsumeResult, Listener, inspect_listener
 from ..processing.listener_call import ListenerCaller
 from ..processing.runners import make_runner
@@ -160,6 +161,8 @@ class PushConsumer(Lifetime):
         self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
+        if takes_one_message(listener) and max_messages != 1:
+            raise refuse("max_messages", max_messages, "must be 1: a body listener gets one message a call")
         self._engine_settings = EngineSettings(
             group=full_group,
             kind=inspect_listener(listener, orderly=orderly, none_means=none_means),

@@ -11,6 +11,7 @@ from rmq_remoting.bodies.heartbeat import ConsumeType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.message import MessageExt
 
+from ...bodies.serializers import Serializer, check_serializer
 from ...checks import Seconds, check_choice, check_int, check_received, check_seconds
 from ...clock import now_ms
 from ...errors import ClientError, NotRunning, ReceiptExpired, UsageError
@@ -19,6 +20,7 @@ from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
+from ..body_decoder import BodyDecoder
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
 from ..requests.ack_sender import AckSender
@@ -38,7 +40,7 @@ _RECEIVED_SHARE: Final = 0.9
 _ITERATED_SHARE: Final = 0.5
 
 
-class SimpleConsumer(Lifetime):
+class SimpleConsumer(BodyDecoder, Lifetime):
     """Receives messages that are invisible to the other consumers of the group for a while.
 
     ::
@@ -63,6 +65,7 @@ class SimpleConsumer(Lifetime):
         consume_from: Literal["first", "last"] = "last",
         invisible_seconds: Seconds = 60.0,
         timeout_seconds: Seconds = 15.0,
+        serializer: Serializer | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
         """Prepare a consumer. Raises InvalidArgumentError.
@@ -70,7 +73,7 @@ class SimpleConsumer(Lifetime):
         `topics`: one topic, several topics, or a mapping of topics to tags such as `paid || sent` (`*`: all
         messages) or to an `Sql` expression. `consume_from` counts for queues that the group has never
         consumed. `invisible_seconds` and `timeout_seconds` are the defaults of `receive`, and the values of
-        iterating.
+        iterating. `serializer` reads bodies for `decode`.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
@@ -81,6 +84,7 @@ class SimpleConsumer(Lifetime):
         self._consume_from = consume_from
         self._invisible_ms = _milliseconds(invisible_seconds)
         self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
+        self._serializer = None if serializer is None else check_serializer("serializer", serializer)
         self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
