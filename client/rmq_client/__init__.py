@@ -56,6 +56,9 @@ if TYPE_CHECKING:
         StrSerializer,
     )
     from .checks import Seconds
+    from .consumer.deduplication.deduplicator import DeduplicatedListener, Deduplicator
+    from .consumer.deduplication.keys import DeduplicationKey
+    from .consumer.deduplication.store import ClaimResult, DeduplicationStore, MemoryDeduplicationStore
     from .consumer.flow_control import FlowControl
     from .consumer.offsets.start_position import ConsumeFrom
     from .consumer.pop.settings import PopSettings
@@ -161,6 +164,9 @@ _NAMES_BY_MODULE: Final = {
     ".bodies.encoding": "decode_body",
     ".bodies.serializers": "BytesSerializer JsonSerializer PydanticSerializer Serializer StrSerializer",
     ".checks": "Seconds",
+    ".consumer.deduplication.deduplicator": "DeduplicatedListener Deduplicator",
+    ".consumer.deduplication.keys": "DeduplicationKey",
+    ".consumer.deduplication.store": "ClaimResult DeduplicationStore MemoryDeduplicationStore",
     ".consumer.flow_control": "FlowControl",
     ".consumer.offsets.start_position": "ConsumeFrom",
     ".consumer.pop.settings": "PopSettings",
@@ -226,6 +232,7 @@ __all__ = [
     "Busy",
     "BytesSerializer",
     "CallStatus",
+    "ClaimResult",
     "ClientConnection",
     "ClientError",
     "ClientSettings",
@@ -242,6 +249,10 @@ __all__ = [
     "ConsumerState",
     "ConsumerTiming",
     "Credentials",
+    "DeduplicatedListener",
+    "DeduplicationKey",
+    "DeduplicationStore",
+    "Deduplicator",
     "Delivery",
     "ErrorListener",
     "FaultTolerance",
@@ -260,6 +271,7 @@ __all__ = [
     "LastResort",
     "Listener",
     "ListenerOutcome",
+    "MemoryDeduplicationStore",
     "Message",
     "MessageEncodeError",
     "MessageExt",

@@ -16,6 +16,7 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -26,6 +27,9 @@ from . import raw_pulls as _raw_pulls
 from . import results as _results
 from .admin import admin as _admin
 from .checks import Seconds
+from .consumer.deduplication import deduplicator as _deduplicator
+from .consumer.deduplication.store import ClaimResult, DeduplicationStore
+from .consumer.processing.listener import ConsumeResult, Listener, inspect_listener
 from .consumer.pull import pull_consumer as _pull
 from .consumer.push import push_consumer as _push
 from .consumer.simple import simple_consumer as _simple
@@ -357,6 +361,62 @@ class SimpleConsumer(_BodyDecoder, _BlockingObject[_simple.SimpleConsumer]):
         invisible again before it is yielded. Raises as `receive`.
         """
         yield from _each_message(self._asyncio)
+
+
+class Deduplicator:
+    """Skips messages that were processed before; see rmq_client.Deduplicator.
+
+    The store runs on the background loop, also for listeners that are functions.
+    """
+
+    _asyncio: _deduplicator.Deduplicator
+
+    @_constructs(_deduplicator.Deduplicator)
+    def __init__(self) -> None:
+        """Take the same arguments."""
+
+    @property
+    def store(self) -> DeduplicationStore:
+        """The store of the keys."""
+        return self._asyncio.store
+
+    def key_of(self, message: MessageExt) -> str:
+        """Return the key of a message. Raises UsageError for a function that returns no text."""
+        return self._asyncio.key_of(message)
+
+    def listener(
+        self, listener: Listener, *, none_means: ConsumeResult = ConsumeResult.SUCCESS
+    ) -> _deduplicator.DeduplicatedListener:
+        """Return a listener that gets only new messages; see rmq_client.Deduplicator.listener."""
+        kind = inspect_listener(listener, none_means=none_means)
+        return _deduplicator.deduplicated(self._asyncio, kind, _background.run)
+
+    def once(
+        self, message: MessageExt, *, wait_seconds: Seconds = 0.0
+    ) -> AbstractContextManager[ClaimResult]:
+        """Claim a message for the block of `with`, and confirm it at its end, as rmq_client.Deduplicator."""
+        return _blocking_context(self._asyncio.once(message, wait_seconds=wait_seconds))
+
+
+@contextmanager
+def _blocking_context(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    value = _background.run(_entered(context))
+    try:
+        yield value
+    except BaseException as error:
+        if not _background.run(_left(context, error)):
+            raise
+    else:
+        _background.run(_left(context, None))
+
+
+async def _entered(context: AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
+
+
+async def _left(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+    kind = None if error is None else type(error)
+    return bool(await context.__aexit__(kind, error, None if error is None else error.__traceback__))
 
 
 class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):
