@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .consumer.deduplication.keys import DeduplicationKey
     from .consumer.deduplication.store import ClaimResult, DeduplicationStore, MemoryDeduplicationStore
     from .consumer.flow_control import FlowControl
+    from .consumer.offsets.lag import ConsumerLag, ConsumerQueueLag
     from .consumer.offsets.start_position import ConsumeFrom
     from .consumer.pop.settings import PopSettings
     from .consumer.processing.body_listener import body_listener
@@ -168,6 +169,7 @@ _NAMES_BY_MODULE: Final = {
     ".consumer.deduplication.keys": "DeduplicationKey",
     ".consumer.deduplication.store": "ClaimResult DeduplicationStore MemoryDeduplicationStore",
     ".consumer.flow_control": "FlowControl",
+    ".consumer.offsets.lag": "ConsumerLag ConsumerQueueLag",
     ".consumer.offsets.start_position": "ConsumeFrom",
     ".consumer.pop.settings": "PopSettings",
     ".consumer.processing.body_listener": "body_listener",
@@ -246,6 +248,8 @@ __all__ = [
     "ConsumeRates",
     "ConsumeResult",
     "ConsumeStats",
+    "ConsumerLag",
+    "ConsumerQueueLag",
     "ConsumerState",
     "ConsumerTiming",
     "Credentials",

@@ -276,6 +276,11 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
     resume = _on_loop(_push.PushConsumer.resume)
     assigned_queues = _blocking(_push.PushConsumer.assigned_queues)
     statistics = _blocking(_push.PushConsumer.statistics)
+    beginning_offsets = _blocking(_push.PushConsumer.beginning_offsets)
+    end_offsets = _blocking(_push.PushConsumer.end_offsets)
+    committed_offsets = _blocking(_push.PushConsumer.committed_offsets)
+    committed = _blocking(_push.PushConsumer.committed)
+    lag = _blocking(_push.PushConsumer.lag)
 
 
 def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iterator[MessageExt]:
@@ -328,7 +333,11 @@ class PullConsumer(_BodyDecoder, _BlockingObject[_pull.PullConsumer]):
     seek_to_time = _blocking(_pull.PullConsumer.seek_to_time)
     offset_for_time = _blocking(_pull.PullConsumer.offset_for_time)
     position = _blocking(_pull.PullConsumer.position)
+    beginning_offsets = _blocking(_pull.PullConsumer.beginning_offsets)
+    end_offsets = _blocking(_pull.PullConsumer.end_offsets)
+    committed_offsets = _blocking(_pull.PullConsumer.committed_offsets)
     committed = _blocking(_pull.PullConsumer.committed)
+    lag = _blocking(_pull.PullConsumer.lag)
     commit = _blocking(_pull.PullConsumer.commit)
     poll = _blocking(_pull.PullConsumer.poll)
     pull = _blocking(_pull.PullConsumer.pull)
@@ -353,6 +362,11 @@ class SimpleConsumer(_BodyDecoder, _BlockingObject[_simple.SimpleConsumer]):
     receive = _blocking(_simple.SimpleConsumer.receive)
     ack = _blocking(_simple.SimpleConsumer.ack)
     change_invisible_time = _blocking(_simple.SimpleConsumer.change_invisible_time)
+    beginning_offsets = _blocking(_simple.SimpleConsumer.beginning_offsets)
+    end_offsets = _blocking(_simple.SimpleConsumer.end_offsets)
+    committed_offsets = _blocking(_simple.SimpleConsumer.committed_offsets)
+    committed = _blocking(_simple.SimpleConsumer.committed)
+    lag = _blocking(_simple.SimpleConsumer.lag)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Yield message by message until the consumer is stopped.

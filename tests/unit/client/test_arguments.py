@@ -68,6 +68,8 @@ _NOT_CONSTRUCTED: Final = frozenset(
         "ConnectionSettings",  # checked by ClientSettings(connection=...)
         "ConsumeContext",
         "ConsumeStats",
+        "ConsumerLag",
+        "ConsumerQueueLag",
         "DeduplicatedListener",
         "HookContext",
         "MessageExt",

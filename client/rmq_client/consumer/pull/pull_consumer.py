@@ -41,6 +41,7 @@ from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..body_decoder import BodyDecoder
 from ..flow_control import FlowControl
+from ..offsets.queue_offsets import QueueOffsets
 from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
@@ -65,7 +66,7 @@ _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PullConsumer(BodyDecoder, Lifetime):
+class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
     """Reads queues at the application's own pace.
 
     ::
@@ -379,12 +380,6 @@ class PullConsumer(BodyDecoder, Lifetime):
             return await self._source.first_offset(fetched.queue)
         return fetched.position
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group on the broker, None without one. Raises ClientError."""
-        check_queue("queue", queue)
-        self._running()
-        return await self._committer.committed(self._namespace.wrap_queue(queue))
-
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit the offsets up to which `poll` has returned messages, or the given ones.
 
@@ -528,6 +523,20 @@ class PullConsumer(BodyDecoder, Lifetime):
         fetched = self._of(queue)
         self._prefetched.forget_polled(fetched)
         await fetched.restart(offset)
+
+    def _offset_instance(self) -> ClientInstance:
+        return self._running()
+
+    def _offset_group(self) -> str:
+        return self._group
+
+    async def _own_queues(self) -> list[MessageQueue]:
+        self._settle()
+        return sorted(self._prefetched.queues())
+
+    async def _position(self, queue: MessageQueue) -> int | None:
+        fetched = self._prefetched.get(queue)
+        return None if fetched is None else fetched.position
 
     def _subscription_to(self, topic: str) -> Subscription | None:
         return self._subscriptions.get(topic)

@@ -171,6 +171,14 @@ class ConsumerEngine(GroupMembership):
         """Return the assigned queues, without those of the group's retry topic."""
         return [queue for queue in self._assigned.queues() if not self._is_retry_topic(queue.topic)]
 
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the offset of the next message to consume, None if the queue is not consumed here."""
+        return self._offsets.get(queue)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the persisted offset of a queue, None without one. Raises ClientError."""
+        return await self._offsets.read(queue)
+
     async def commit(self) -> None:
         """Commit the consumed offsets."""
         await self._offsets.commit()

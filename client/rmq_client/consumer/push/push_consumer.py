@@ -36,6 +36,7 @@ from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..flow_control import FlowControl
 from ..offsets.local_offsets import DEFAULT_FOLDER
+from ..offsets.queue_offsets import QueueOffsets, expand_brokers
 from ..offsets.start_position import ConsumeFrom, check_consume_from
 from ..pop.settings import PopSettings
 from ..processing.body_listener import takes_one_message
@@ -61,7 +62,7 @@ _DEFAULT_POP: Final = PopSettings()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PushConsumer(Lifetime):
+class PushConsumer(QueueOffsets, Lifetime):
     """Delivers the messages of its topics to a listener; the consumers of a group share the queues.
 
     ::
@@ -138,7 +139,7 @@ class PushConsumer(Lifetime):
             ("client_rebalance", client_rebalance),
         ):
             check_flag(name, flag)
-        check_consume_from(consume_from)
+        self._consume_from = check_consume_from(consume_from)
         check_callable("allocation", allocation, 3, "client id, queues and client ids")
         if not isinstance(offsets_folder, (str, Path)):
             raise refuse("offsets_folder", offsets_folder, "must be the path of a folder")
@@ -313,6 +314,32 @@ class PushConsumer(Lifetime):
             return {self._namespace.unwrap(topic): one for topic, one in engine.statistics().items()}
 
         return await instance.run(ask())
+
+    # --- offsets ---
+
+    def _offset_instance(self) -> ClientInstance:
+        return self._running()[0]
+
+    def _offset_group(self) -> str:
+        return self._engine_settings.group
+
+    async def _own_queues(self) -> list[MessageQueue]:
+        queues = self._namespace.wrap_queues(await self.assigned_queues())
+        return await expand_brokers(self._offset_instance(), queues)
+
+    async def _position(self, queue: MessageQueue) -> int | None:
+        instance, engine = self._running()
+
+        async def ask() -> int | None:
+            return engine.position(queue)
+
+        return await instance.run(ask())
+
+    async def _committed(self, queue: MessageQueue) -> int | None:
+        instance, engine = self._running()
+        if self._engine_settings.broadcasting:
+            return await instance.run(engine.committed(queue))
+        return await super()._committed(queue)
 
     async def _start_engine(
         self,

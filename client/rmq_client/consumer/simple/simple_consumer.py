@@ -10,6 +10,7 @@ from typing import Final, Literal
 from rmq_remoting.bodies.heartbeat import ConsumeType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
 
 from ...bodies.serializers import Serializer, check_serializer
 from ...checks import Seconds, check_choice, check_int, check_received, check_seconds
@@ -21,6 +22,7 @@ from ...network.instance import ClientInstance
 from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ..body_decoder import BodyDecoder
+from ..offsets.queue_offsets import QueueOffsets, readable_queues
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
 from ..requests.ack_sender import AckSender
@@ -40,7 +42,7 @@ _RECEIVED_SHARE: Final = 0.9
 _ITERATED_SHARE: Final = 0.5
 
 
-class SimpleConsumer(BodyDecoder, Lifetime):
+class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
     """Receives messages that are invisible to the other consumers of the group for a while.
 
     ::
@@ -81,7 +83,7 @@ class SimpleConsumer(BodyDecoder, Lifetime):
         self.group = group
         self._namesrv = check_namesrv(namesrv)
         check_choice("consume_from", consume_from, ("first", "last"))
-        self._consume_from = consume_from
+        self._consume_from: Literal["first", "last"] = consume_from
         self._invisible_ms = _milliseconds(invisible_seconds)
         self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._serializer = None if serializer is None else check_serializer("serializer", serializer)
@@ -262,6 +264,16 @@ class SimpleConsumer(BodyDecoder, Lifetime):
             receiver.keep(received.messages, self._invisible_ms, received.popped_at)
             taken = await receiver.take_ahead(_ITERATED_AT_ONCE, self._invisible_ms, _ITERATED_SHARE)
         self.read_ahead.put(taken)
+
+    def _offset_instance(self) -> ClientInstance:
+        return self._running()
+
+    def _offset_group(self) -> str:
+        return self._group
+
+    async def _own_queues(self) -> list[MessageQueue]:
+        """Return all queues of its topics: consumers of the group share them."""
+        return await readable_queues(self._running(), self._subscriptions)
 
     def _check_in_time(self, handle: PopHandle, done: str) -> None:
         """Raise ReceiptExpired for a late request: Apache's brokers accept it silently, and may redeliver."""
