@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         by_machine_room,
         nearby,
     )
+    from .consumer.rebalancing.rebalance_listener import RebalanceListener
     from .consumer.rebalancing.share_changes import ShareChange, ShareListener
     from .consumer.requests.pull_client import PullResult, PullSettings
     from .consumer.simple.simple_consumer import SimpleConsumer
@@ -182,6 +183,7 @@ _NAMES_BY_MODULE: Final = {
     ".consumer.rebalancing.allocation": (
         "Allocation averagely by_circle by_configuration by_consistent_hash by_machine_room nearby"
     ),
+    ".consumer.rebalancing.rebalance_listener": "RebalanceListener",
     ".consumer.rebalancing.share_changes": "ShareChange ShareListener",
     ".consumer.requests.pull_client": "PullResult PullSettings",
     ".consumer.simple.simple_consumer": "SimpleConsumer",
@@ -308,6 +310,7 @@ __all__ = [
     "QueuesListener",
     "RawPull",
     "RawPuller",
+    "RebalanceListener",
     "Recall",
     "ReceiptExpired",
     "Rejected",

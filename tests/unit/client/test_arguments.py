@@ -103,6 +103,7 @@ _CALLBACKS: Final = frozenset(
         "by_random",
         "ConsumeHook",
         "DeduplicationStore",
+        "RebalanceListener",
         "SendHook",
         "Serializer",
     }

@@ -46,6 +46,7 @@ from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
 from ..rebalancing.allocation import Allocation, averagely, with_namespace
+from ..rebalancing.rebalance_listener import RebalanceCalls, RebalanceListener
 from ..requests.pull_client import PullClient, PullResult, PullSettings
 from ..subscription import Subscription, Topics, subscriptions_to
 from ..timing import ConsumerTiming
@@ -92,6 +93,7 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         auto_commit: bool = False,
         allocation: Allocation = averagely,
+        rebalance_listener: RebalanceListener | None = None,
         timing: ConsumerTiming = _DEFAULT_TIMING,
         trace: Tracing | None = None,
         serializer: Serializer | None = None,
@@ -103,7 +105,8 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         names to tags or to an `Sql` expression. Without them, `assign` queues or `subscribe` later.
         `consume_from` counts for queues without a committed offset of the group. `auto_commit`: every
         `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
-        queue. `allocation`: how the group's members divide the queues of subscribed topics. Of `timing`, only
+        queue. `allocation`: how the group's members divide the queues of subscribed topics.
+        `rebalance_listener` is waited for when queues of subscribed topics come and leave. Of `timing`, only
         commits and rebalancing count. `trace`: messages that `poll` returns are traced as consumed.
         `serializer` reads bodies for `decode`.
         """
@@ -117,6 +120,9 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         self._pull_settings = check_instance("pull", pull, PullSettings, "pass PullSettings(...)")
         self._auto_commit = check_flag("auto_commit", auto_commit)
         self._allocation = check_callable("allocation", allocation, 3, "client id, queues and client ids")
+        self._rebalance_listener = check_optional(
+            "rebalance_listener", rebalance_listener, RebalanceListener, "derive it from RebalanceListener"
+        )
         self._timing = check_instance("timing", timing, ConsumerTiming, "pass ConsumerTiming(...)")
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
@@ -136,6 +142,7 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         self._api: BrokerApi
         self._source: PullSource
         self._committer: OffsetCommitter
+        self._calls: RebalanceCalls
 
     # --- lifecycle ---
 
@@ -167,6 +174,7 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
             self._subscription_to,
         )
         self._committer = OffsetCommitter(self._api, self._source, self._group, self._timing.commit_seconds)
+        self._calls = RebalanceCalls(self._rebalance_listener, self._loop, self._namespace)
         self._sharing = PullRebalancer(
             instance,
             self._group,
@@ -209,7 +217,10 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
             self._instance = None
             return
         self._settle()
+        is_sharing = bool(self._sharing.topics)
         await self._sharing.stop()
+        if is_sharing:
+            await self._calls.revoked(self._prefetched.queues())
         await self._committer.wait()
         if self._auto_commit:
             await self._committer.commit_or_log(done())
@@ -480,6 +491,9 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         """Read these queues of the topic, and no others of it."""
         reading = self._prefetched.queues()
         gone = [queue for queue in reading if queue.topic == topic and queue not in queues]
+        for queue in gone:  # so that on_revoked can commit what poll has returned
+            self._prefetched.hold(queue)
+        await self._calls.revoked(gone)
         await self._give_up(gone)
         fresh = [queue for queue in sorted(queues) if self._prefetched.get(queue) is None]
         if fresh and wait_seconds:
@@ -487,6 +501,10 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         if topic in self._sharing.topics:  # it may have been stopped, or have given the topic up
             for queue in fresh:
                 self._read(queue)
+                self._prefetched.hold(queue)
+            await self._calls.assigned(fresh)
+            for queue in fresh:
+                self._prefetched.let_go(queue)
 
     def _read(self, queue: MessageQueue) -> None:
         self._running()

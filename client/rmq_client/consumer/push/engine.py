@@ -38,6 +38,7 @@ from ..processing.service import ConsumeService
 from ..processing.statistics import SAMPLE_SECONDS
 from ..rebalancing.allocation import with_namespace
 from ..rebalancing.rebalance import ClientRebalance, Rebalance
+from ..rebalancing.rebalance_listener import RebalanceCalls
 from ..rebalancing.share import Share
 from ..rebalancing.share_changes import ShareChangeNotifier
 from ..requests.pull_client import PullClient
@@ -68,8 +69,11 @@ class ConsumerEngine(GroupMembership):
         subscriptions: Mapping[str, Subscription],
         obstacles: Obstacles,
         share_changes: ShareChangeNotifier | None = None,
+        *,
+        calls: RebalanceCalls,
     ) -> None:
         super().__init__(settings, instance, subscriptions)
+        self._calls = calls
         self._obstacles = obstacles
         self._share_changes = share_changes
         self._namespace = Namespace(instance.settings.namespace)
@@ -88,7 +92,14 @@ class ConsumerEngine(GroupMembership):
         if self._is_locking:
             locks = QueueLocks(settings.group, instance.client_id, instance.api, self._master_of)
         self._assigned = AssignedQueues(
-            settings.group, self.service, self._offsets, locks, settings.timing, self._pull, self._start
+            settings.group,
+            self.service,
+            self._offsets,
+            locks,
+            settings.timing,
+            self._pull,
+            self._start,
+            self._calls,
         )
 
     # --- ConsumerMember ---

@@ -46,6 +46,7 @@ from ..processing.runners import make_runner
 from ..processing.statistics import TopicStatistics
 from ..rebalancing.allocation import Allocation, averagely
 from ..rebalancing.broker_rebalance import STRATEGY_NAMES
+from ..rebalancing.rebalance_listener import RebalanceCalls, RebalanceListener
 from ..rebalancing.share_changes import ShareChangeNotifier, ShareListener
 from ..requests.pull_client import PullSettings
 from ..subscription import Subscription, Topics, subscriptions_to
@@ -108,6 +109,7 @@ class PushConsumer(QueueOffsets, Lifetime):
         flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         allocation: Allocation = averagely,
         share_listener: ShareListener | None = None,
+        rebalance_listener: RebalanceListener | None = None,
         error_listener: ErrorListener | None = None,
         client_rebalance: bool = True,
         pop: PopSettings = _DEFAULT_POP,
@@ -124,7 +126,8 @@ class PushConsumer(QueueOffsets, Lifetime):
         `none_means`: result of a listener that returns nothing.
 
         `offsets_folder`: folder for the offsets of a broadcasting consumer. `share_listener` is called when
-        this consumer has got other queues. `error_listener` is called with the ClientError that keeps it from
+        this consumer has got other queues. `rebalance_listener` is waited for when queues come and leave.
+        `error_listener` is called with the ClientError that keeps it from
         messages: a topic that does not exist, a broker that cannot be reached or that refuses. It is called
         once for each topic or queue, until that works again. `trace` writes message traces.
         `client_rebalance=False`: brokers divide the queues among the group. It pops topics in POP mode
@@ -157,6 +160,9 @@ class PushConsumer(QueueOffsets, Lifetime):
         self.group = group
         self._pop = None if client_rebalance else pop
         self._share_listener = check_optional_callable("share_listener", share_listener, 1, "a ShareChange")
+        self._rebalance_listener = check_optional(
+            "rebalance_listener", rebalance_listener, RebalanceListener, "derive it from RebalanceListener"
+        )
         self._error_listener = check_optional_callable("error_listener", error_listener, 1, "a ClientError")
         self._namesrv = check_namesrv(namesrv)
         self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
@@ -355,10 +361,13 @@ class PushConsumer(QueueOffsets, Lifetime):
                 self._share_listener, instance.routes, application_loop, self._namespace
             )
         obstacles = Obstacles(self._error_listener, application_loop)
+        calls = RebalanceCalls(self._rebalance_listener, application_loop, self._namespace)
         if self._pop is None:
-            engine = ConsumerEngine(settings, instance, self._subscriptions, obstacles, news)
+            engine = ConsumerEngine(settings, instance, self._subscriptions, obstacles, news, calls=calls)
         else:
-            engine = PopEngine(settings, self._pop, instance, self._subscriptions, obstacles, news)
+            engine = PopEngine(
+                settings, self._pop, instance, self._subscriptions, obstacles, news, calls=calls
+            )
         caller = ListenerCaller(
             settings.kind,
             self.group,
