@@ -76,7 +76,7 @@ _PAGES: Final = (
     ApiPage(
         "rebalancing.md",
         "Division of queues",
-        "Strategies by which the members of a group divide the queues of a topic, and listeners for changes.\n"
+        "Strategies by which the members of a group divide the queues of a topic, and their listeners.\n"
         "Guides: [divide the queues differently](../client/how-to-push.md#divide-the-queues-differently),\n"
         "[learn of changed queues](../client/how-to-watch-lag.md#learn-of-changed-queues).",
         ("rmq_client.consumer.rebalancing",),

@@ -1,4 +1,4 @@
-"""Rebalance listeners of push and pull consumers: what they are told, when, and what waits for them."""
+"""Rebalance listeners of push and pull consumers: their calls, and the steps that wait for them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ...network.broker_api import BrokerApi
 from ...network.instance import ClientInstance
 from ...settings import ClientSettings
 from .lag import ConsumerLag, ConsumerQueueLag
-from .start_position import ConsumeFrom, offset_of, start_offset
+from .start_position import ConsumeFrom, start_offset
 
 T = TypeVar("T")
 
@@ -98,10 +98,10 @@ class QueueOffsets(ABC):
     # --- one queue ---
 
     async def _beginning(self, queue: MessageQueue) -> int:
-        return await offset_of(self._api_of_brokers(), await self._broker_of(queue), queue, "first")
+        return max(0, await self._api_of_brokers().min_offset(await self._broker_of(queue), queue))
 
     async def _end_offset(self, queue: MessageQueue) -> int:
-        return await offset_of(self._api_of_brokers(), await self._broker_of(queue), queue, "last")
+        return await self._api_of_brokers().max_offset(await self._broker_of(queue), queue)
 
     async def _lag_of(self, queue: MessageQueue) -> ConsumerQueueLag:
         # The end is asked for last: a message that is processed in the meantime is no negative lag.

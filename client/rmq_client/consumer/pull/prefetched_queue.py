@@ -104,7 +104,7 @@ class PrefetchedQueue:
         self._continue()
 
     def hold(self) -> None:
-        """Return no messages while a rebalance listener is told of the queue, whatever it pauses itself."""
+        """Return no messages while a rebalance listener runs. `resume` does not end this."""
         self._held = True
 
     def let_go(self) -> None:
