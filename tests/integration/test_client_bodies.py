@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from rmq_client import (
     Admin,
+    BrokerUnreachable,
     ConsumeResult,
     JsonSerializer,
     Message,
@@ -27,6 +28,7 @@ from rmq_client import (
     decode_body,
     origin_topic,
 )
+from rmq_client.consumer.processing.send_back import SendBack
 from tests.support.clusters import RunningCluster, cluster_in_a_thread, running_cluster
 from tests.support.push_consumers import consumer_of
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
@@ -96,6 +98,21 @@ async def test_unreadable_bodies_become_dead_letters_at_once(
             await _send(cluster, b"4")
             await until(lambda: 4 in got)
         assert sorted(got) == [1, 2, 3, 4], "all others were consumed and committed"
+
+
+async def test_without_a_copy_the_dead_letter_has_no_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def refuse(*arguments: object) -> None:
+        raise BrokerUnreachable("away")
+
+    monkeypatch.setattr(SendBack, "resend", refuse)
+    async with running_cluster(tmp_path) as cluster:
+        await _send(cluster, b"{}")
+        async with consumer_of(cluster, body_listener(lambda body: None, _PYDANTIC, kind=Order)):
+            await until(lambda: len(_dead_letters(cluster)) == 1)
+        (letter,) = _dead_letters(cluster).values()
+        assert "dead_letter_reason" not in letter.properties
 
 
 @pytest.mark.parametrize("orderly", [True, False])

@@ -116,8 +116,13 @@ class SendBack:
         if neither worked.
         """
         if delay_level <= DEAD_LETTER and DEAD_LETTER_REASON in message.properties:
-            await self.resend(message, delay_level)
-            return
+            try:
+                await self.resend(message, delay_level)
+                return
+            except ClientError as error:
+                log.warning("dead letter sent without its reason id=%s cause=%s", message.msg_id, error)
+                await self._to_its_broker(message, queue, delay_level)
+                return
         try:
             await self._to_its_broker(message, queue, delay_level)
         except ClientError as error:
