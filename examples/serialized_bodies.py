@@ -48,11 +48,12 @@ async def main(namesrv: str, topic: str) -> None:
 
 async def dead_letters(admin: Admin) -> list[MessageExt]:
     """Wait for the dead letter of the message that is no order."""
-    for _ in range(100):
-        if GROUP in await admin.dead_letter_counts():
-            break
-        await asyncio.sleep(0.1)
-    return await admin.dead_letters(GROUP)
+    for _ in range(150):
+        letters = await admin.dead_letters(GROUP)
+        if letters:
+            return letters
+        await asyncio.sleep(0.2)
+    return []
 
 
 if __name__ == "__main__":

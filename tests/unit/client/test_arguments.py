@@ -229,6 +229,10 @@ def test_nonsense_is_refused_by_name(kind: Any, method: str | None, name: str) -
         (lambda: _push(topics={"T": "a | b"}), r"tag 'a \| b' of 'a \| b' contains a single \|"),
         (lambda: _push(topics=b"T"), "must be the name of a topic"),
         (lambda: _push(listener=lambda: None), "listener=.* is called with a list of messages"),
+        (
+            lambda: _push(listener=_of_one_message),
+            "is called with a list.*'message' is annotated as MessageExt",
+        ),
         (lambda: _push(listener=lambda a, b, c: None), "is called with a list of messages and a context"),
         (lambda: _push(hooks=[_Nonsense()]), r"hooks\[0\]=<nonsense>: must be a ConsumeHook"),
         (lambda: rmq_client.Message("T", "text"), r"encode texts with \.encode\(\)"),  # type: ignore[arg-type]
@@ -254,6 +258,9 @@ def test_durations_are_seconds_or_timedeltas() -> None:
     assert settings.heartbeat_seconds == 60.0
     assert hash(settings) == hash(rmq_client.ClientSettings(heartbeat_seconds=60))
     assert rmq_client.ConsumerTiming(commit_seconds=timedelta(seconds=2)).commit_seconds == 2.0
+
+
+def _of_one_message(message: MessageExt) -> None: ...
 
 
 def _push(**options: Any) -> rmq_client.PushConsumer:
