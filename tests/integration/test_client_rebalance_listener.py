@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,21 @@ async def test_push_consumers_tell_before_the_first_message_and_before_the_last_
         main = threading.current_thread().name
         assert (recorder.threads == {main}) is coroutine
         assert cluster.broker.committed() == 2
+
+
+async def test_offsets_are_committed_after_queues_were_revoked(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        put(cluster, 3, queues=1)
+        inbox, recorder = Inbox(), _Functions(cluster.broker.committed)
+        timing = replace(QUICK, commit_seconds=3600)
+        async with consumer_of(
+            cluster, inbox, orderly=True, rebalance_listener=recorder, timing=timing
+        ) as consumer:
+            await until(lambda: len(inbox.messages) == 3)
+            await consumer.unsubscribe("T")
+            await until(lambda: cluster.broker.committed() == 3)
+        assert [what for what, _ in recorder.calls] == ["assigned", "revoked"]
+        assert recorder.looks == [None, None]
 
 
 async def test_a_lost_queue_is_not_revoked(tmp_path: Path) -> None:

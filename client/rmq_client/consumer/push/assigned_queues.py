@@ -71,8 +71,8 @@ class AssignedQueues:
         self._assigned: dict[MessageQueue, _Assigned] = {}
         # Given up, but the listener has not finished with them yet.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
-        # Of those, the ones whose lock another member got in the meantime.
-        self._lost_leaving: set[ProcessQueue] = set()
+        # Of those, the ones that the rebalance listener was told of: they are revoked, or lost.
+        self._told: set[ProcessQueue] = set()
         self._stopping = False
 
     def queues(self) -> list[MessageQueue]:
@@ -161,7 +161,7 @@ class AssignedQueues:
         busy = [one.queue for one in process_queues if self._service.is_busy(one)]
         for process_queue in process_queues:
             process_queue.drop()
-        await self._calls.revoked(one.queue for one in process_queues if one not in self._lost_leaving)
+        await self._calls.revoked(one.queue for one in process_queues if one not in self._told)
         await self._offsets.commit()
         if self._locks is not None:
             await self._locks.unlock_all_but(busy)
@@ -208,7 +208,7 @@ class AssignedQueues:
             del self._assigned[queue]
             assigned.puller.cancel()
         elif self._leaving.get(queue) is process_queue:
-            self._lost_leaving.add(process_queue)
+            self._told.add(process_queue)
 
     # --- one queue ---
 
@@ -279,14 +279,15 @@ class AssignedQueues:
         queues = [process_queue.queue for process_queue in process_queues]
         for process_queue in process_queues:
             process_queue.drop()
-        await self._calls.revoked(one.queue for one in process_queues if one not in self._lost_leaving)
-        self._lost_leaving.difference_update(process_queues)
+        await self._calls.revoked(one.queue for one in process_queues if one not in self._told)
+        self._told.update(process_queues)
         await self._offsets.commit(queues)
         if self._locks is not None and queues:
             await self._locks.unlock(queues)
         for queue in queues:
             self._offsets.forget(queue)
             self._leaving.pop(queue, None)
+        self._told.difference_update(process_queues)
 
     def _is_stuck(self, assigned: _Assigned, now: float) -> bool:
         idle = now - assigned.process_queue.last_pull_at

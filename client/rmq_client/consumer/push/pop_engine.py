@@ -17,6 +17,7 @@ from rmq_remoting.pop_receipt import pop_retry_topics
 from ...clock import now_ms
 from ...errors import ClientError
 from ...network.instance import ClientInstance
+from ...tasks import uninterrupted
 from ..pop.acknowledger import PopAcknowledger
 from ..pop.pop_orderly import PopOrderlyService, PoppedBatch
 from ..pop.pop_process_queue import PopProcessQueue
@@ -148,6 +149,10 @@ class PopEngine(ConsumerEngine):
         return is_reached
 
     async def _close_sources(self, is_unwanted: Callable[[PopSource], bool]) -> None:
+        # A stop cancels the rebalance: the listener is told of these sources all the same.
+        await uninterrupted(self._close_and_tell(is_unwanted))
+
+    async def _close_and_tell(self, is_unwanted: Callable[[PopSource], bool]) -> None:
         closed = await self._pop_sources.close(is_unwanted)
         await self._calls.revoked(source.queue for source in closed)
 
