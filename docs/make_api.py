@@ -121,8 +121,8 @@ _PAGES: Final = (
     ApiPage(
         "hooks.md",
         "Hooks and traces",
-        "Code of the application around sends and around calls of the listener, and traces of messages.\n"
-        "Guides: [trace messages](../client/how-to-trace.md), [watch a\n"
+        "Code of the application around sends, receptions, calls of the listener and settlements, and\n"
+        "traces of messages. Guides: [trace messages](../client/how-to-trace.md), [watch a\n"
         "consumer](../client/how-to-push.md#watch-a-consumer).",
         ("rmq_client.hooks", "rmq_client.trace"),
         ("SendHook", "ConsumeHook", "Tracing"),
@@ -143,6 +143,16 @@ _PAGES: Final = (
         inherited=False,
     ),
 )
+_OPEN_TELEMETRY: Final = """\
+# OpenTelemetry
+
+`rmq_client.open_telemetry` records spans and metrics of producers and consumers. Guide: [record
+OpenTelemetry spans and metrics](../client/how-to-open-telemetry.md).
+
+::: rmq_client.open_telemetry.instrument
+
+::: rmq_client.open_telemetry.OpenTelemetry
+"""
 _NOT_INHERITED: Final = "    options:\n      inherited_members: false\n"
 _BLOCKING: Final = """\
 # Without asyncio
@@ -164,8 +174,10 @@ def pages() -> dict[str, str]:
             found.append(name)
     texts = {page.file: _text(page, names[page.file]) for page in _PAGES}
     rows = [f"| [{page.title}]({page.file}) | {_code(names[page.file])} |\n" for page in _PAGES]
+    rows.append("| [OpenTelemetry](open_telemetry.md) | `rmq_client.open_telemetry` |\n")
     rows.append("| [Without asyncio](blocking.md) | `rmq_client.blocking` |\n")
-    return {"README.md": _HEAD + "".join(rows) + _FOOT, **texts, "blocking.md": _BLOCKING}
+    manual = {"open_telemetry.md": _OPEN_TELEMETRY, "blocking.md": _BLOCKING}
+    return {"README.md": _HEAD + "".join(rows) + _FOOT, **texts, **manual}
 
 
 def _text(page: ApiPage, names: list[str]) -> str:

@@ -47,6 +47,7 @@ _SECTIONS: Final = {
     "BrokerCollector": ("Messages, groups and clients", "broker"),
     "StoreCollector": ("Store", "broker"),
     "DeliveryCollector": ("Delayed messages and redelivery", "broker"),
+    "ColdReadCollector": ("Flow control of cold reads", "broker"),
     "TimerCollector": ("Timed messages", "broker"),
     "PopCollector": ("POP", "broker"),
     "TransactionCollector": ("Transactions", "broker"),

@@ -27,7 +27,7 @@ async def main(namesrv: str, topic: str) -> None:
     async with Admin(namesrv) as admin:
         if topic not in await admin.topics():
             await admin.create_topic(topic, queues=2)
-        print("brokers:", ", ".join((await admin.cluster_info()).broker_addr_table))
+        print("brokers:", ", ".join((await admin.cluster_info()).brokers))
 
         message_id = await send_and_consume_some(namesrv, topic)
 
@@ -43,9 +43,8 @@ async def main(namesrv: str, topic: str) -> None:
         if message is not None:
             print("by id:", message.body.decode())
 
-        stats = await admin.consume_stats("example-audit", topic)
-        for queue, reach in sorted(stats.offset_table.items()):
-            print(f"lag of queue {queue.queue_id}: {reach.broker_offset - reach.consumer_offset}")
+        for reach in (await admin.lag("example-audit", topic)).queues:
+            print(f"lag of queue {reach.queue.queue_id}: {reach.lag}")
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Broker:
         await self.replication.keep_in_sync_set(self._supervisor)
         self.listeners.stop_accepting()
         await self._unregister()
-        self.services.pulls.held_pulls.release_all()
+        self.services.pulls.release_all()
         self.services.pops.release_all()
         await self.listeners.drain()
         await self.listeners.stop()

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rmq_remoting.dispatch import Dispatcher
 
     from .controller.member import GroupMember
+    from .monitoring.runtime_info import RuntimeInfo
     from .settings.broker import BrokerSettings
 
 
@@ -113,6 +114,7 @@ def _build(
         replication.server,
         services.connection_closed,
     )
+    processing.runtime_info.oldest_wait_seconds = listeners.oldest_wait_seconds
     metrics = build_metrics(
         settings,
         supervisor,
@@ -164,6 +166,7 @@ class Processing:
     replication: ReplicationService
     smallest: SmallestBroker
     processors: Processors
+    runtime_info: RuntimeInfo
 
 
 def build_processing(
@@ -207,7 +210,7 @@ def build_processing(
     processors = build_processors(
         configuration, services, address, registrar, replication, smallest, runtime_info, clocks
     )
-    return Processing(registrar, replication, smallest, processors)
+    return Processing(registrar, replication, smallest, processors, runtime_info)
 
 
 def _hand_back(services: Services, registrar: Registrar) -> HandBack:
@@ -218,6 +221,7 @@ def _hand_back(services: Services, registrar: Registrar) -> HandBack:
         services.offsets.table,
         services.delivery,
         services.timers,
+        services.pops,
         services.storage.store,
     )
     return HandBack(progress, registrar.client, identity.address, identity.ha_address)

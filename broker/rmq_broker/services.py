@@ -77,7 +77,7 @@ class Services:
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget what a client waited for, and the client."""
-        self.pulls.held_pulls.connection_closed(connection)
+        self.pulls.connection_closed(connection)
         self.pops.connection_closed(connection)
         self.clients.housekeeping.connection_closed(connection)
 
@@ -128,7 +128,7 @@ def build_services(
     )
     store = storage.store
     offsets = OffsetService(settings, topics.table, clients.consumers, store, clocks)
-    pulls = PullService(topics.table, store, cold_tier)
+    pulls = PullService(settings, settings, topics.table, clients.consumers, store, cold_tier, now_ms)
     escape = _escape(settings, store)
     intake = build_timer_intake(settings, settings, store, now_ms)
     delivery = DeliveryService(

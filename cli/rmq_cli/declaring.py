@@ -1,7 +1,7 @@
 """Declaration of commands: each is a function of a session and of its own options.
 
 All commands also have the options of the connection and of the output, so that these may stand at the end
-of a line, where people add them.
+of a line, where people add them. The root takes them as well, before the command.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ _COMMON: Final = (
         ],
     ),
 )
+_CONTEXT: Final = inspect.Parameter(
+    "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+)
 _DRY_RUN: Final = _parameter(
     "dry_run",
     Annotated[
@@ -79,6 +82,21 @@ _YES: Final = _parameter(
     Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_SAFETY)],
     False,
 )
+
+
+def take_options_before_commands(app: typer.Typer, **own: Any) -> None:
+    """Let the root take the common options, too: `rmq -n HOST:9876 lag`. Those of the command count first.
+
+    `own` are annotations of options of the root alone, which act by callbacks.
+    """
+    parameters = [*_COMMON, *(_parameter(name, annotation, False) for name, annotation in own.items())]
+
+    def root(context: typer.Context, **arguments: Any) -> None:
+        context.obj = {each.name: arguments[each.name] for each in _COMMON}
+
+    root.__signature__ = inspect.Signature([_CONTEXT, *parameters])  # type: ignore[attr-defined]
+    root.__annotations__ = {each.name: each.annotation for each in (_CONTEXT, *parameters)}
+    app.callback()(root)
 
 
 def command_group(about: str) -> typer.Typer:
@@ -108,14 +126,19 @@ def command(
         parameters += added
 
         @functools.wraps(function)
-        def run(**arguments: Any) -> None:
-            options = Options(**{each.name: arguments.pop(each.name) for each in added})
+        def run(context: typer.Context, **arguments: Any) -> None:
+            given = {each.name: arguments.pop(each.name) for each in added}
+            before = context.find_root().obj or {}
+            for each in common:
+                if given[each.name] is None:
+                    given[each.name] = before.get(each.name)
+            options = Options(**given)
             with running(options, local=local) as session:
                 function(session, **arguments)
 
         del run.__wrapped__  # its signature is not the one of the command
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__signature__ = inspect.Signature([_CONTEXT, *parameters])  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in (_CONTEXT, *parameters)}
         app.command(name, epilog="\n\n".join(("Examples:", *examples)))(run)
         return function
 

@@ -12,20 +12,24 @@ from .commands import (
     bench,
     broker,
     cluster,
+    cold,
     config,
     dlq,
     group,
     message,
     namesrv,
     offset,
+    static_topic,
     topic,
     trace,
     transaction,
     user,
 )
 from .commands.consume import add_consume
+from .commands.export import add_export
 from .commands.lag import add_lag
 from .commands.produce import add_produce
+from .declaring import take_options_before_commands
 
 _ABOUT = (
     "Administer RocketMQ clusters, send and read messages, and see how far consumers are.\n\n"
@@ -44,6 +48,7 @@ app = typer.Typer(
 )
 for _name, _group in (
     ("topic", topic.app),
+    ("static-topic", static_topic.app),
     ("group", group.app),
     ("offset", offset.app),
     ("message", message.app),
@@ -51,6 +56,7 @@ for _name, _group in (
     ("transaction", transaction.app),
     ("trace", trace.app),
     ("broker", broker.app),
+    ("cold", cold.app),
     ("cluster", cluster.app),
     ("namesrv", namesrv.app),
     ("user", user.app),
@@ -59,6 +65,7 @@ for _name, _group in (
     ("bench", bench.app),
 ):
     app.add_typer(_group, name=_name)
+add_export(message.app)
 add_produce(app)
 add_consume(app)
 add_lag(app)
@@ -70,13 +77,10 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Take the options of the root."""
+_VERSION = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+]
+take_options_before_commands(app, version=_VERSION)
 
 
 def main() -> None:

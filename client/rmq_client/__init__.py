@@ -13,9 +13,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmq_remoting.bodies.offsets import ConsumeStats, QueueTimeSpan
-    from rmq_remoting.bodies.route import ClusterInfo
-    from rmq_remoting.bodies.topic import TopicOffset
     from rmq_remoting.command import Serialization
     from rmq_remoting.compression import CompressionType
     from rmq_remoting.connection import ConnectionSettings
@@ -24,10 +21,25 @@ if TYPE_CHECKING:
     from rmq_remoting.message_queue import MessageQueue
 
     from .admin import Admin
+    from .admin.broker_results import (
+        BrokerEpochs,
+        BrokerRuntime,
+        ColdReads,
+        ControllerState,
+        GroupColdReads,
+        GroupMember,
+        InSyncSet,
+        LogEpoch,
+        QueueEntries,
+        QueueEntry,
+        RequestQueue,
+    )
     from .admin.dead_letters import origin_topic
     from .admin.results import (
         AccessRule,
+        BrokerAddresses,
         ClientConnection,
+        ClusterInfo,
         ConsumeRates,
         ConsumerState,
         Delivery,
@@ -39,7 +51,9 @@ if TYPE_CHECKING:
         MessageTrack,
         OffsetChange,
         QueueLag,
+        QueueOffsets,
         QueueSlice,
+        QueueTimes,
         ReplicaState,
         ReplicationStatus,
         TopicSettings,
@@ -47,6 +61,7 @@ if TYPE_CHECKING:
         User,
         UserRules,
     )
+    from .admin.static_results import LogicalQueue, QueueMove, QueuePart, StaticTopic
     from .bodies.encoding import decode_body
     from .bodies.serializers import (
         BytesSerializer,
@@ -124,8 +139,15 @@ if TYPE_CHECKING:
         UnwritableBody,
         UsageError,
     )
-    from .hooks.consume import CallStatus, ConsumeHook, HookContext
-    from .hooks.send import Recall, SendContext, SendHook, TransactionEnd
+    from .hooks.consume import (
+        CallStatus,
+        ConsumeHook,
+        HookContext,
+        Reception,
+        Settlement,
+        SettlementKind,
+    )
+    from .hooks.send import Recall, SendBatch, SendContext, SendHook, TransactionEnd
     from .message_queries import QueryResult
     from .network.routing import TopicRoute
     from .producer.backpressure import InFlightLimits
@@ -147,9 +169,6 @@ if TYPE_CHECKING:
 
 # The names of this package by the module that defines them: the imports above, for the run time.
 _NAMES_BY_MODULE: Final = {
-    "rmq_remoting.bodies.offsets": "ConsumeStats QueueTimeSpan",
-    "rmq_remoting.bodies.route": "ClusterInfo",
-    "rmq_remoting.bodies.topic": "TopicOffset",
     "rmq_remoting.command": "Serialization",
     "rmq_remoting.compression": "CompressionType",
     "rmq_remoting.connection": "ConnectionSettings",
@@ -157,12 +176,18 @@ _NAMES_BY_MODULE: Final = {
     "rmq_remoting.message_errors": "InvalidPropertyError MessageEncodeError",
     "rmq_remoting.message_queue": "MessageQueue",
     ".admin": "Admin",
+    ".admin.broker_results": (
+        "BrokerEpochs BrokerRuntime ColdReads ControllerState GroupColdReads GroupMember InSyncSet "
+        "LogEpoch QueueEntries QueueEntry RequestQueue"
+    ),
     ".admin.dead_letters": "origin_topic",
     ".admin.results": (
-        "AccessRule ClientConnection ConsumeRates ConsumerState Delivery Figure Figures "
-        "GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag QueueSlice "
-        "ReplicaState ReplicationStatus TopicSettings TrackStatus User UserRules"
+        "AccessRule BrokerAddresses ClientConnection ClusterInfo ConsumeRates ConsumerState "
+        "Delivery Figure Figures GroupConnections GroupLag GroupSettings MessageTrack OffsetChange "
+        "QueueLag QueueOffsets QueueSlice QueueTimes ReplicaState ReplicationStatus TopicSettings "
+        "TrackStatus User UserRules"
     ),
+    ".admin.static_results": "LogicalQueue QueueMove QueuePart StaticTopic",
     ".bodies.encoding": "decode_body",
     ".bodies.serializers": "BytesSerializer JsonSerializer PydanticSerializer Serializer StrSerializer",
     ".checks": "Seconds",
@@ -197,8 +222,8 @@ _NAMES_BY_MODULE: Final = {
         "TimedOut TlsFailed TooMuchUnderWay TopicNotFound TopicNotOnBroker TransactionNotBegun "
         "Unavailable UnreachableError UnreadableBody UnwritableBody UsageError"
     ),
-    ".hooks.consume": "CallStatus ConsumeHook HookContext",
-    ".hooks.send": "Recall SendContext SendHook TransactionEnd",
+    ".hooks.consume": "CallStatus ConsumeHook HookContext Reception Settlement SettlementKind",
+    ".hooks.send": "Recall SendBatch SendContext SendHook TransactionEnd",
     ".message_queries": "QueryResult",
     ".network.routing": "TopicRoute",
     ".producer.backpressure": "InFlightLimits",
@@ -231,7 +256,10 @@ __all__ = [
     "Allocation",
     "AlreadyExists",
     "BatchPolicy",
+    "BrokerAddresses",
+    "BrokerEpochs",
     "BrokerError",
+    "BrokerRuntime",
     "BrokerUnreachable",
     "Busy",
     "BytesSerializer",
@@ -241,6 +269,7 @@ __all__ = [
     "ClientError",
     "ClientSettings",
     "ClusterInfo",
+    "ColdReads",
     "Compression",
     "CompressionType",
     "ConnectionSettings",
@@ -249,11 +278,11 @@ __all__ = [
     "ConsumeHook",
     "ConsumeRates",
     "ConsumeResult",
-    "ConsumeStats",
     "ConsumerLag",
     "ConsumerQueueLag",
     "ConsumerState",
     "ConsumerTiming",
+    "ControllerState",
     "Credentials",
     "DeduplicatedListener",
     "DeduplicationKey",
@@ -265,18 +294,23 @@ __all__ = [
     "Figure",
     "Figures",
     "FlowControl",
+    "GroupColdReads",
     "GroupConnections",
     "GroupLag",
+    "GroupMember",
     "GroupNotFound",
     "GroupSettings",
     "HookContext",
     "InFlightLimits",
+    "InSyncSet",
     "InvalidArgumentError",
     "InvalidPropertyError",
     "JsonSerializer",
     "LastResort",
     "Listener",
     "ListenerOutcome",
+    "LogEpoch",
+    "LogicalQueue",
     "MemoryDeduplicationStore",
     "Message",
     "MessageEncodeError",
@@ -303,32 +337,43 @@ __all__ = [
     "PushConsumer",
     "PydanticSerializer",
     "QueryResult",
+    "QueueEntries",
+    "QueueEntry",
     "QueueLag",
+    "QueueMove",
+    "QueueOffsets",
+    "QueuePart",
     "QueueSelector",
     "QueueSlice",
-    "QueueTimeSpan",
+    "QueueTimes",
     "QueuesListener",
     "RawPull",
     "RawPuller",
     "RebalanceListener",
     "Recall",
     "ReceiptExpired",
+    "Reception",
     "Rejected",
     "ReplicaState",
     "ReplicationStatus",
+    "RequestQueue",
     "RetryPolicy",
     "RouteError",
     "Seconds",
+    "SendBatch",
     "SendContext",
     "SendHook",
     "SendResult",
     "SendStatus",
     "Serialization",
     "Serializer",
+    "Settlement",
+    "SettlementKind",
     "ShareChange",
     "ShareListener",
     "SimpleConsumer",
     "Sql",
+    "StaticTopic",
     "StrSerializer",
     "SubscriptionError",
     "TimedOut",
@@ -337,7 +382,6 @@ __all__ = [
     "TooMuchUnderWay",
     "TopicNotFound",
     "TopicNotOnBroker",
-    "TopicOffset",
     "TopicRoute",
     "TopicSettings",
     "TopicStatistics",

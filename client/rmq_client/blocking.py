@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
@@ -225,6 +226,7 @@ class Producer(_BlockingObject[_producer.Producer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_producer.Producer.add_hook)
     send = _blocking(_producer.Producer.send)
     send_oneway = _blocking(_producer.Producer.send_oneway)
     send_batch = _blocking(_producer.Producer.send_batch)
@@ -267,6 +269,7 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_push.PushConsumer.add_hook)
     wait_ready = _blocking(_push.PushConsumer.wait_ready)
     wait_stopped = _blocking(_push.PushConsumer.wait_stopped)
     subscribe = _blocking(_push.PushConsumer.subscribe)
@@ -286,10 +289,14 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
 def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iterator[MessageExt]:
     """Yield messages until the consumer is stopped; the background loop hands over many at a time."""
     ahead = consumer.read_ahead
+    began = time.perf_counter()
     while consumer.is_running:
         message = ahead.next()
         if message is not None:
+            if ahead.taken is not None:
+                ahead.taken([message], time.perf_counter() - began)
             yield message
+            began = time.perf_counter()
             continue
         try:
             _background.run(ahead.fill())
@@ -319,6 +326,7 @@ class PullConsumer(_BodyDecoder, _BlockingObject[_pull.PullConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_pull.PullConsumer.add_hook)
     queues = _blocking(_pull.PullConsumer.queues)
     assign = _blocking(_pull.PullConsumer.assign)
     subscribe = _blocking(_pull.PullConsumer.subscribe)
@@ -357,6 +365,7 @@ class SimpleConsumer(_BodyDecoder, _BlockingObject[_simple.SimpleConsumer]):
     def __init__(self) -> None:
         """Take the same arguments."""
 
+    add_hook = _on_loop(_simple.SimpleConsumer.add_hook)
     subscribe = _blocking(_simple.SimpleConsumer.subscribe)
     unsubscribe = _blocking(_simple.SimpleConsumer.unsubscribe)
     receive = _blocking(_simple.SimpleConsumer.receive)
@@ -469,6 +478,12 @@ class Admin(_BlockingObject[_admin.Admin]):
     topic_stats = _blocking(_admin.Admin.topic_stats)
     topic_groups = _blocking(_admin.Admin.topic_groups)
 
+    # static topics
+    static_topic = _blocking(_admin.Admin.static_topic)
+    create_static_topic = _blocking(_admin.Admin.create_static_topic)
+    move_static_topic = _blocking(_admin.Admin.move_static_topic)
+    repair_static_topic = _blocking(_admin.Admin.repair_static_topic)
+
     # groups
     create_group = _blocking(_admin.Admin.create_group)
     update_group = _blocking(_admin.Admin.update_group)
@@ -489,7 +504,6 @@ class Admin(_BlockingObject[_admin.Admin]):
     # progress and offsets
     lag = _blocking(_admin.Admin.lag)
     lags = _blocking(_admin.Admin.lags)
-    consume_stats = _blocking(_admin.Admin.consume_stats)
     consume_time_span = _blocking(_admin.Admin.consume_time_span)
     max_offset = _blocking(_admin.Admin.max_offset)
     min_offset = _blocking(_admin.Admin.min_offset)
@@ -507,6 +521,7 @@ class Admin(_BlockingObject[_admin.Admin]):
     view_message = _blocking(_admin.Admin.view_message)
     read_queue = _blocking(_admin.Admin.read_queue)
     messages_between = _blocking(_admin.Admin.messages_between)
+    queue_entries = _blocking(_admin.Admin.queue_entries)
     track_message = _blocking(_admin.Admin.track_message)
     message_trace = _blocking(_admin.Admin.message_trace)
     resume_transaction_check = _blocking(_admin.Admin.resume_transaction_check)
@@ -522,7 +537,15 @@ class Admin(_BlockingObject[_admin.Admin]):
     update_broker_settings = _blocking(_admin.Admin.update_broker_settings)
     broker_status = _blocking(_admin.Admin.broker_status)
     broker_figures = _blocking(_admin.Admin.broker_figures)
+    broker_runtime = _blocking(_admin.Admin.broker_runtime)
     replication_status = _blocking(_admin.Admin.replication_status)
+    controller_state = _blocking(_admin.Admin.controller_state)
+    in_sync_sets = _blocking(_admin.Admin.in_sync_sets)
+    broker_epochs = _blocking(_admin.Admin.broker_epochs)
+    cold_reads = _blocking(_admin.Admin.cold_reads)
+    set_cold_read_threshold = _blocking(_admin.Admin.set_cold_read_threshold)
+    remove_cold_read_threshold = _blocking(_admin.Admin.remove_cold_read_threshold)
+    set_read_ahead = _blocking(_admin.Admin.set_read_ahead)
     clean_brokers = _blocking(_admin.Admin.clean_brokers)
     name_server_settings = _blocking(_admin.Admin.name_server_settings)
     update_name_server_settings = _blocking(_admin.Admin.update_name_server_settings)
@@ -536,10 +559,12 @@ class Admin(_BlockingObject[_admin.Admin]):
     create_user = _blocking(_admin.Admin.create_user)
     update_user = _blocking(_admin.Admin.update_user)
     delete_user = _blocking(_admin.Admin.delete_user)
+    copy_users = _blocking(_admin.Admin.copy_users)
     user = _blocking(_admin.Admin.user)
     users = _blocking(_admin.Admin.users)
     create_rules = _blocking(_admin.Admin.create_rules)
     update_rules = _blocking(_admin.Admin.update_rules)
     delete_rules = _blocking(_admin.Admin.delete_rules)
+    copy_rules = _blocking(_admin.Admin.copy_rules)
     user_rules = _blocking(_admin.Admin.user_rules)
     rules = _blocking(_admin.Admin.rules)

@@ -232,6 +232,14 @@ class Connection:
 
     # --- turns ---
 
+    def waiting_since(self, codes: frozenset[int]) -> float | None:
+        """Return since when the oldest request with one of these codes has waited for its turn; None: none.
+
+        By the loop's clock; from any thread.
+        """
+        turns = self._exchange.turns
+        return turns.oldest(codes) if turns.waiting else None
+
     def pool_entered(self) -> None:
         """Count a request that was passed to a thread pool."""
         self._pooled += 1

@@ -52,6 +52,16 @@ class RequestTurns:
         self.waiting -= len(requests)
         return requests, max(received_at, self._last_turn_ended_at)
 
+    def oldest(self, codes: frozenset[int]) -> float | None:
+        """Return since when the oldest request with one of these codes has waited; None if none does.
+
+        From any thread: requests that come or go meanwhile may be missed.
+        """
+        for requests, received_at in list(self._batches):
+            if any(request.code in codes for request in requests):
+                return max(received_at, self._last_turn_ended_at)
+        return None
+
     def ended(self, now: float) -> None:
         """Note that a turn has ended: the wait of the next one counts from here."""
         self._last_turn_ended_at = now

@@ -130,6 +130,15 @@ class RemotingServer:
             raise RemotingError("the server does not listen: call start() first")
         return int(self._server.sockets[0].getsockname()[1])
 
+    def oldest_wait_seconds(self, codes: frozenset[int]) -> float:
+        """Return for how long the oldest request with one of these codes has waited for its turn; 0: none.
+
+        From any thread.
+        """
+        waits = [connection.waiting_since(codes) for connection in list(self.connections)]
+        oldest = min((since for since in waits if since is not None), default=None)
+        return 0.0 if oldest is None else max(0.0, self.dispatcher.clock() - oldest)
+
     def stop_accepting(self) -> None:
         """Accept no new connections; open ones stay open."""
         if self._server is not None:

@@ -170,13 +170,26 @@ class PoolTier(BoundedTier):
         self._is_stopped = False
         # When each job that has no thread yet was submitted, by time.monotonic().
         self._queued: deque[float] = deque()
+        # The same for work that its owner submits when a thread is free.
+        self._not_submitted: dict[object, float] = {}
 
     def head_wait_seconds(self) -> float:
         """Return for how long the oldest request has been waiting for a thread; from any thread."""
-        try:
-            return time.monotonic() - self._queued[0]
-        except IndexError:
-            return 0.0
+        now = time.monotonic()
+        oldest = now
+        with suppress(IndexError):
+            oldest = min(oldest, self._queued[0])
+        with suppress(RuntimeError):  # changed by the loop meanwhile
+            oldest = min(oldest, next(iter(self._not_submitted.values()), now))
+        return now - oldest
+
+    def wait_begins(self, work: object) -> None:
+        """Note that work waits, on the loop, to be submitted."""
+        self._not_submitted[work] = time.monotonic()
+
+    def wait_ends(self, work: object) -> None:
+        """Note that work was submitted, or given up."""
+        self._not_submitted.pop(work, None)
 
     def submit(self, work: Callable[[], None]) -> None:
         """Queue `work`; the caller has checked the capacity.

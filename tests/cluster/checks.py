@@ -78,6 +78,24 @@ def only_the_master_accepted(sends: Iterable[Send], terms: Sequence[Term], *, ar
             )
 
 
+def until_the_next_accepted(terms: Sequence[Term], sends: Iterable[Send]) -> list[Term]:
+    """Return the terms, each until another broker answered the first send that began after it.
+
+    A controller elects another broker while the master is there. Until that broker has stopped following, it
+    acknowledges what the old master sends it, and has it when it starts as the master.
+    """
+    accepted = sorted((send.answered_at, send.sent_at, send.broker) for send in sends if send.is_acknowledged)
+    longer = []
+    for term in terms:
+        following = [
+            at
+            for at, sent_at, broker in accepted
+            if term.ended is not None and broker != term.broker and sent_at >= term.ended
+        ]
+        longer.append(Term(term.broker, term.began, min(following) if following else term.ended))
+    return longer
+
+
 def _during(send: Send, term: Term) -> bool:
     # An answer may arrive after the master has ended, and a send may wait for the next one.
     return send.answered_at >= term.began and (term.ended is None or send.sent_at <= term.ended)

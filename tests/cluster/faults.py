@@ -20,7 +20,7 @@ from tests.support.small_disk import fill_disk, free_disk
 from .group import CLIENTS, NAME_SERVER, Group
 from .history import FaultRecord
 from .network import Direction
-from .nodes import DISK_MEBIBYTES, START_SECONDS, pause, resume
+from .nodes import DISK_MEBIBYTES, HostedServer, is_running, pause, resume
 from .switch import Counts, Fault
 
 LOSS: Final = Fault(loss=0.3)
@@ -31,6 +31,8 @@ _STEP_SECONDS: Final = 600.0
 
 Chance = random.Random
 Act = Callable[[Group, Chance], AbstractAsyncContextManager[None]]
+# Of the server that a fault concerns.
+Choose = Callable[[Group, Chance], HostedServer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,51 +69,37 @@ async def inject(
 # --- processes ---
 
 
-@asynccontextmanager
-async def _kill_master(group: Group, chance: Chance) -> AsyncIterator[None]:
-    """By hand, the same broker is the master again."""
-    former = group.master
-    group.kill_master()
-    yield
-    await group.start_again(former)
+def the_master(group: Group, chance: Chance) -> HostedServer:
+    """The broker that is the master when a fault begins."""
+    return group.master
+
+
+def a_replica(group: Group, chance: Chance) -> HostedServer:
+    """Any replica."""
+    return chance.choice(group.replicas)
+
+
+def the_name_server(group: Group, chance: Chance) -> HostedServer:
+    """The name server."""
+    return group.name_server
 
 
 @asynccontextmanager
-async def _kill_replica(group: Group, chance: Chance) -> AsyncIterator[None]:
-    replica = chance.choice(group.replicas)
-    replica.kill()
+async def killed(group: Group, chance: Chance, *, choose: Choose) -> AsyncIterator[None]:
+    """SIGKILL; afterwards the same process is started again. By hand, a master is the master again."""
+    server = choose(group, chance)
+    group.kill(server)
     yield
-    await group.start_again(replica)
+    await group.start_server(server)
 
 
 @asynccontextmanager
-async def _kill_name_server(group: Group, chance: Chance) -> AsyncIterator[None]:
-    group.name_server.kill()
+async def standing_still(group: Group, chance: Chance, *, choose: Choose) -> AsyncIterator[None]:
+    """SIGSTOP, later SIGCONT."""
+    server = choose(group, chance)
+    pause(server)
     yield
-    await group.name_server.start(START_SECONDS)
-
-
-@asynccontextmanager
-async def _stop_master(group: Group, chance: Chance) -> AsyncIterator[None]:
-    master = group.master
-    pause(master)
-    yield
-    resume(master)
-
-
-@asynccontextmanager
-async def _stop_replica(group: Group, chance: Chance) -> AsyncIterator[None]:
-    replica = chance.choice(group.replicas)
-    pause(replica)
-    yield
-    resume(replica)
-
-
-@asynccontextmanager
-async def _stop_name_server(group: Group, chance: Chance) -> AsyncIterator[None]:
-    pause(group.name_server)
-    yield
-    resume(group.name_server)
+    resume(server)
 
 
 # --- the network ---
@@ -148,7 +136,7 @@ def around(role: str, fault: Fault) -> Act:
     return act
 
 
-def _one_way(role: str, *, sends: bool) -> Act:
+def one_way(role: str, *, sends: bool) -> Act:
     """The packets that a host sends are lost, or those that are sent to it."""
 
     def act(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
@@ -160,13 +148,13 @@ def _one_way(role: str, *, sends: bool) -> Act:
     return act
 
 
-def _cut_replication(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
+def cut_replication(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
     """Master and all replicas do not reach each other; everybody reaches clients and name server."""
     replicas = [replica.host.name for replica in group.replicas]
     return _network_fault(group, dict.fromkeys(group.network.both(group.master.host.name, replicas), CUT))
 
 
-def _cut_clients(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
+def cut_clients(group: Group, chance: Chance) -> AbstractAsyncContextManager[None]:
     """Clients do not reach the master."""
     return _network_fault(group, dict.fromkeys(group.network.both(group.master.host.name, [CLIENTS]), CUT))
 
@@ -175,15 +163,15 @@ def _cut_clients(group: Group, chance: Chance) -> AbstractAsyncContextManager[No
 
 
 @asynccontextmanager
-async def _full_disk(group: Group, chance: Chance, *, of_master: bool) -> AsyncIterator[None]:
-    broker = group.master if of_master else chance.choice(group.replicas)
-    fill_disk(broker.store_path)
+async def full_disk(group: Group, chance: Chance, *, choose: Choose) -> AsyncIterator[None]:
+    """The disk of a server has no space; one that ends because of that is started again."""
+    server = choose(group, chance)
+    fill_disk(server.disk)
     yield
-    free_disk(broker.store_path, DISK_MEBIBYTES)
-    if not broker.is_running:
-        if broker is group.master:
-            group.kill_master()
-        await group.start_again(broker)
+    free_disk(server.disk, DISK_MEBIBYTES)
+    if not is_running(server):
+        group.kill(server)
+        await group.start_server(server)
 
 
 # --- failover ---
@@ -193,7 +181,7 @@ async def _full_disk(group: Group, chance: Chance, *, of_master: bool) -> AsyncI
 async def _fail_over(group: Group, chance: Chance) -> AsyncIterator[None]:
     """The master is killed, a replica replaces it at once, and the old master becomes a replica."""
     former = group.master
-    group.kill_master()
+    group.kill(former)
     await group.replace_master()
     yield
     await group.start_again(former)
@@ -205,7 +193,7 @@ async def _fail_over_from(group: Group, chance: Chance, *, before: Act) -> Async
     former = group.master
     async with before(group, chance):
         await asyncio.sleep(chance.uniform(0.5, 4.0))
-        group.kill_master()
+        group.kill(former)
         await group.replace_master()
         yield
     await group.start_again(former)
@@ -219,28 +207,29 @@ async def _standing_still(group: Group, chance: Chance) -> AsyncIterator[None]:
 
 _QUICK: Final = (0.0, 1.0)
 FAULTS: Final[Mapping[str, FaultKind]] = {
-    "kill master": FaultKind(_kill_master, _QUICK),
-    "kill replica": FaultKind(_kill_replica),
-    "kill name server": FaultKind(_kill_name_server),
-    "stop master": FaultKind(_stop_master),
-    "stop replica": FaultKind(_stop_replica),
-    "stop name server": FaultKind(_stop_name_server),
+    "kill master": FaultKind(partial(killed, choose=the_master), _QUICK),
+    "kill replica": FaultKind(partial(killed, choose=a_replica)),
+    "kill name server": FaultKind(partial(killed, choose=the_name_server)),
+    "stop master": FaultKind(partial(standing_still, choose=the_master)),
+    "stop replica": FaultKind(partial(standing_still, choose=a_replica)),
+    "stop name server": FaultKind(partial(standing_still, choose=the_name_server)),
     "cut master": FaultKind(around("master", CUT)),
     "cut replica": FaultKind(around("replica", CUT)),
     "cut name server": FaultKind(around(NAME_SERVER, CUT), (6.0, 6.0)),
-    "cut replication": FaultKind(_cut_replication),
-    "cut clients": FaultKind(_cut_clients),
-    "one way: master is not heard": FaultKind(_one_way("master", sends=True)),
-    "one way: master does not hear": FaultKind(_one_way("master", sends=False)),
-    "one way: replica is not heard": FaultKind(_one_way("replica", sends=True), (5.0, 6.0)),
-    "one way: replica does not hear": FaultKind(_one_way("replica", sends=False)),
+    "cut replication": FaultKind(cut_replication),
+    "cut clients": FaultKind(cut_clients),
+    "one way: master is not heard": FaultKind(one_way("master", sends=True)),
+    "one way: master does not hear": FaultKind(one_way("master", sends=False)),
+    "one way: replica is not heard": FaultKind(one_way("replica", sends=True), (5.0, 6.0)),
+    "one way: replica does not hear": FaultKind(one_way("replica", sends=False)),
     "30 % loss, master": FaultKind(around("master", LOSS)),
     "30 % loss, replica": FaultKind(around("replica", LOSS)),
     "30 % loss, name server": FaultKind(around(NAME_SERVER, LOSS), (6.0, 6.0)),
     "200 ms delay, master": FaultKind(around("master", DELAY)),
     "200 ms delay, replica": FaultKind(around("replica", DELAY)),
-    "full disk, master": FaultKind(partial(_full_disk, of_master=True), (4.0, 8.0)),
-    "full disk, replica": FaultKind(partial(_full_disk, of_master=False), (4.0, 8.0)),
+    "full disk, master": FaultKind(partial(full_disk, choose=the_master), (4.0, 8.0)),
+    "full disk, replica": FaultKind(partial(full_disk, choose=a_replica), (4.0, 8.0)),
+    "full disk, name server": FaultKind(partial(full_disk, choose=the_name_server)),
     "failover": FaultKind(_fail_over, _QUICK),
     "failover from a master that is cut off": FaultKind(
         partial(_fail_over_from, before=around("master", CUT)), _QUICK

@@ -1,4 +1,4 @@
-"""Name server and brokers as processes, each on a host of its own."""
+"""Name server, controller and brokers as processes, each on a host of its own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from typing import Final
 
 from rmq_remoting.bodies.ha import HARuntimeInfo
 from rmq_remoting.codes import RequestCode
+from rmq_remoting.command import RemotingCommand
 from tests.crash.brokers import FaultyBroker
+from tests.support.apache import ApacheController
 from tests.support.broker_requests import request, succeeded
 from tests.support.own_servers import OwnNamesrv
 from tests.support.raw_client import RawClient
+from tests.support.toolchain import JavaProgram
 
 from .hosts import Host
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
+CONTROLLER_PORT: Final = 9878
 _EVERYWHERE: Final = "0.0.0.0"  # of a host that only this test reaches
 DISK_MEBIBYTES: Final = 1024
 START_SECONDS: Final = 300.0
@@ -32,6 +36,41 @@ class HostedNamesrv(OwnNamesrv):
         super().__init__(port=NAMESRV_PORT, home=home, settings={"bindAddress": _EVERYWHERE})
         self.host = host
         self.address = f"{host.address}:{NAMESRV_PORT}"
+
+    @property
+    def disk(self) -> Path:
+        """The folder of its files."""
+        return self.home
+
+    def _command(self) -> Sequence[str]:
+        return self.host.command(super()._command())
+
+
+class HostedController(ApacheController):
+    """Apache's controller on a host. `settings` are further keys of its configuration."""
+
+    def __init__(self, program: JavaProgram, host: Host, home: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(program, port=CONTROLLER_PORT, home=home, settings=settings)
+        self.host = host
+        self.address = f"{host.address}:{CONTROLLER_PORT}"
+
+    @property
+    def disk(self) -> Path:
+        """The folder of its files."""
+        return self.home / "controller"
+
+    async def is_ready(self) -> bool:
+        """Whether it leads."""
+        try:
+            answer = await self.ask(request(RequestCode.CONTROLLER_GET_METADATA_INFO))
+        except (OSError, EOFError, TimeoutError):
+            return False
+        return bool(answer.ext_fields.get("controllerLeaderAddress"))
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        """Ask it from its own host. Raises OSError, EOFError, TimeoutError."""
+        async with self.host.console(self.port) as client:
+            return await client.ask(command)
 
     def _command(self) -> Sequence[str]:
         return self.host.command(super()._command())
@@ -54,15 +93,15 @@ class HostedBroker(FaultyBroker):
         self.address = f"{host.address}:{BROKER_PORT}"
         self.namesrv_address = namesrv
 
+    @property
+    def disk(self) -> Path:
+        """The folder of its store."""
+        return self.store_path
+
     async def start_as(self, role: Mapping[str, str]) -> None:
         """Start it with these settings besides its own."""
         self.settings |= role
         await self.start(START_SECONDS)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process has not ended."""
-        return self._process is not None and self._process.exit_code is None
 
     def _command(self) -> Sequence[str]:
         return self.host.command(super()._command())
@@ -82,11 +121,19 @@ class HostedBroker(FaultyBroker):
         return HARuntimeInfo.decode(answer.body)
 
 
-def pause(server: HostedNamesrv | HostedBroker) -> None:
+HostedServer = HostedNamesrv | HostedController | HostedBroker
+
+
+def is_running(server: HostedServer) -> bool:
+    """Whether its process has not ended."""
+    return server.process.exit_code is None
+
+
+def pause(server: HostedServer) -> None:
     """SIGSTOP: the process stands still, and its kernel keeps the connections."""
     os.kill(server.process.pid, signal.SIGSTOP)
 
 
-def resume(server: HostedNamesrv | HostedBroker) -> None:
+def resume(server: HostedServer) -> None:
     """SIGCONT."""
     os.kill(server.process.pid, signal.SIGCONT)

@@ -88,6 +88,15 @@ def test_terms_that_are_not_exact_may_overlap() -> None:
         checks.only_the_master_accepted([_send(3, _A, at=2.1)], terms, are_exact=False)
 
 
+def test_a_term_that_a_controller_ended_lasts_until_the_next_master_accepts() -> None:
+    sends = [_send(2, _A, at=2.1), _send(3, _B, at=2.2), _send(4, _B, at=4.0)]
+    terms = checks.until_the_next_accepted([Term(_A, 0.0, 2.0), Term(_B, 1.8)], sends)
+    assert terms == [Term(_A, 0.0, 2.7), Term(_B, 1.8)]
+    checks.only_the_master_accepted(sends, terms, are_exact=False)
+    with pytest.raises(AssertionError, match="was not the master then"):
+        checks.only_the_master_accepted([_send(5, _A, at=2.8)], terms, are_exact=False)
+
+
 def test_a_former_master_that_accepted_a_message_is_found() -> None:
     """Both brokers acknowledged in the same time."""
     both = [_send(1, _A, at=2.0), _send(2, _B, at=2.1)]

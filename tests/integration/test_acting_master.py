@@ -172,6 +172,8 @@ async def _nothing_is_delivered_again(cluster: _Cluster) -> None:
     await until(lambda: b"new" in master.bodies())
     assert master.bodies() == [b"plain", b"new"]
     assert not len(master.services.transactions.halves)
+    assert not len(master.services.pops.in_flight)
+    assert master.bodies(f"%RETRY%{GROUP}_T") == []
     assert master.services.timers.pending.count == 0
     assert sorted(cluster.stored_elsewhere()) == [b"delayed", b"timed"]
 

@@ -85,19 +85,21 @@ async def test_messages_by_id(cluster: _Cluster) -> None:
 async def test_progress_of_a_group(cluster: _Cluster) -> None:
     queue = MessageQueue("T", "broker-a", 0)
     async with Admin(cluster.address) as admin:
-        assert (await admin.consume_stats("CG")).offset_table == {}
+        assert (await admin.lag("CG")).queues == ()
         await admin.commit_offset("CG", queue, 1)
-        stats = await admin.consume_stats("CG")
-        assert {each.broker_name for each in stats.offset_table} == {"broker-a"}
-        assert (stats.offset_table[queue].broker_offset, stats.offset_table[queue].consumer_offset) == (2, 1)
-        stats = await admin.consume_stats("CG", "T")
-        assert len(stats.offset_table) == 4
-        lag = sum(reach.broker_offset - reach.consumer_offset for reach in stats.offset_table.values())
-        assert lag == 3
-        spans = {span.message_queue: span for span in await admin.consume_time_span("CG", "T")}
+        lag = await admin.lag("CG")
+        assert {each.queue.broker_name for each in lag.queues} == {"broker-a"}
+        [own] = [each for each in lag.queues if each.queue == queue]
+        assert (own.end, own.committed) == (2, 1)
+        lag = await admin.lag("CG", "T")
+        assert len(lag.queues) == 4
+        assert lag.total == 3
+        spans = {span.queue: span for span in await admin.consume_time_span("CG", "T")}
         assert len(spans) == 4
-        assert 0 < spans[queue].consume_timestamp <= spans[queue].max_timestamp
-        assert spans[MessageQueue("T", "broker-a", 1)].max_timestamp == -1
+        consumed, last = spans[queue].consumed_until, spans[queue].last_stored
+        assert consumed is not None and last is not None and consumed <= last
+        assert spans[queue].delay_seconds >= 0
+        assert spans[MessageQueue("T", "broker-a", 1)].last_stored is None
 
 
 async def test_the_blocking_admin(cluster: _Cluster) -> None:
@@ -106,7 +108,7 @@ async def test_the_blocking_admin(cluster: _Cluster) -> None:
             assert len(admin.query_messages("T", "all").messages) == 4
             message = admin.view_message("T", cluster.sent[1].msg_id)
             assert message is not None and message.body == b"1"
-            assert len(admin.consume_stats("CG", "T").offset_table) == 4
+            assert len(admin.lag("CG", "T").queues) == 4
             assert len(admin.consume_time_span("CG", "T")) == 4
 
     await asyncio.to_thread(ask)

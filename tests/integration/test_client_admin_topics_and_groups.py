@@ -114,7 +114,7 @@ async def test_a_group_is_created_changed_and_deleted(admin: Admin) -> None:
 async def test_questions_about_an_unknown_group_name_it_and_do_not_create_it(admin: Admin) -> None:
     for question in (
         admin.group_settings("nobody"),
-        admin.consume_stats("nobody"),
+        admin.lag("nobody"),
         admin.lag("nobody"),
         admin.dead_letters("nobody"),
         admin.update_group("nobody", max_retries=1),

@@ -106,7 +106,7 @@ async def test_without_a_copy_the_dead_letter_has_no_reason(
     async def refuse(*arguments: object) -> None:
         raise BrokerUnreachable("away")
 
-    monkeypatch.setattr(SendBack, "resend", refuse)
+    monkeypatch.setattr(SendBack, "_resend", refuse)
     async with running_cluster(tmp_path) as cluster:
         await _send(cluster, b"{}")
         async with consumer_of(cluster, body_listener(lambda body: None, _PYDANTIC, kind=Order)):

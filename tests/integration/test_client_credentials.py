@@ -191,7 +191,7 @@ async def test_every_request_is_signed(serialization: Serialization, tmp_path: P
         for step in (_administer, _send, _consume, _pop):
             await step(address, settings)
         async with Admin(address, settings=settings) as admin:
-            await admin.consume_stats("g")
+            await admin.lag("g")
             await admin.delete_topic("P")
     assert judge.wrong == []
     assert judge.answers >= 1

@@ -32,7 +32,7 @@ from tests.support.waiting import until
 
 _TRACES = "RMQ_SYS_TRACE_TOPIC"
 _LIMIT_BYTES = 2000  # of the brokers; messages above it are refused there
-_QUICK = Tracing(linger_seconds=0.01, open_telemetry=False)
+_QUICK = Tracing(linger_seconds=0.01)
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def test_hook_errors_at_the_end_of_a_transaction_are_logged(
 
 
 async def test_sends_are_traced(tmp_path: Path) -> None:
-    tracing = Tracing(linger_seconds=3600, open_telemetry=False)  # sent at the stop
+    tracing = Tracing(linger_seconds=3600)  # sent at the stop
     async with _cluster(tmp_path) as cluster:
         async with Producer(cluster.address, group="g", trace=tracing) as producer:
             results = [

@@ -101,6 +101,17 @@ def test_lag(run: Run) -> None:
     assert committed == "committed: 20"
 
 
+def test_open_telemetry(run: Run) -> None:
+    sent, *rest = run("open_telemetry")
+    name = "example-open-telemetry"
+    assert sent == f"send {name}: parent none, links none"
+    assert rest == [
+        f"receive {name}: parent none, links send {name}",
+        f"process {name}: parent send {name}, links send {name}, receive {name}",
+        f"settle {name}: parent process {name}, links send {name}",
+    ]
+
+
 def test_ordered_messages(run: Run) -> None:
     lines = run("ordered_messages")
     for account in ("account-7", "account-8"):

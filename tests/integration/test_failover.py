@@ -140,6 +140,58 @@ async def test_messages_of_a_deposed_master_are_cut_off_and_kept(
             assert first.store.epochs.epochs == second.store.epochs.epochs
 
 
+async def test_a_master_that_is_deposed_before_anything_was_replicated_follows(
+    tmp_path: Path, controller: FakeController
+) -> None:
+    keys = {"slaveTimeout": 200}
+    async with (
+        running_member(tmp_path / "a", controller.address, **keys) as first,
+        running_member(tmp_path / "b", controller.address, **keys) as second,
+    ):
+        await until(lambda: first.in_sync == {1, 2}, 20)
+        controller.notifies = False
+        assert controller.elect(2)
+        second.controlled.member.wake()
+        await until(lambda: second.serves_as_master, 20)
+        async with first.client() as client:
+            succeeded(await client.ask(create_topic("T", 1)))
+            assert (await client.ask(send("T", b"lost"))).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        await _send(second, b"kept", 3)
+        first.controlled.member.wake()
+        await until(lambda: controller.group.members == {1, 2}, 20)
+        await until(lambda: _log(first) == _log(second), 20)
+        assert [each.name for each in (tmp_path / "a" / "store" / "diverged").iterdir()] == [
+            "0" * 20 + ".log"
+        ]
+
+
+async def test_a_former_master_shows_consumers_nothing_before_it_has_compared_its_log(
+    tmp_path: Path, controller: FakeController
+) -> None:
+    async with running_member(tmp_path / "a", controller.address) as first:
+        async with running_member(tmp_path / "b", controller.address):
+            await until(lambda: first.in_sync == {1, 2}, 20)
+            await _send(first, b"both", 1)
+        await until(lambda: controller.group.members == {1}, 20)
+        await _send(first, b"alone", 1)
+    # The other one is elected all the same, and is not there.
+    controller.group.master, controller.group.members = 2, frozenset({2})
+    controller.group.epoch += 1
+    former = member(tmp_path / "a", controller.address)
+    starting = asyncio.ensure_future(former.start())
+    try:
+        await until(lambda: former.built and former.broker is not None and former.store.holds_reads, 20)
+        async with former.client() as client:
+            assert (await client.ask(pull("T"))).code == ResponseCode.PULL_NOT_FOUND
+        async with running_member(tmp_path / "b", controller.address) as second:
+            await starting
+            await until(lambda: former.follows and _log(former) == _log(second), 20)
+            async with former.client() as client:
+                assert [each.body for each in pulled(await client.ask(pull("T")))] == [b"both 0"]
+    finally:
+        await former.stop()
+
+
 async def test_a_master_that_was_not_told_is_fenced(tmp_path: Path, controller: FakeController) -> None:
     """Its replica has left it: no send succeeds any more, and the controller refuses a smaller set."""
     keys = {"slaveTimeout": 300, "syncBrokerMetadataPeriod": 60_000}

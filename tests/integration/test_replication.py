@@ -12,11 +12,13 @@ import pytest
 
 from rmq_broker.replication.metrics import ReplicationCollector
 from rmq_broker.replication.protocol import report
+from rmq_broker.store.replicas import held_reads
 from rmq_remoting.bodies.ha import HARuntimeInfo
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent, succeeded
 from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.namesrv import running_namesrv
+from tests.support.pop_requests import pop, popped
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import RawClient
 from tests.support.stores import BORN_HOST, template
@@ -187,6 +189,25 @@ async def test_messages_are_refused_below_the_minimum_of_replicas(tmp_path: Path
         async with _running(_replica(tmp_path / "r", namesrv)):
             await until(master.store.replicas.in_sync, 20)
             sent(await client.ask(send("T")))
+
+
+async def test_a_restarted_master_shows_consumers_nothing_that_replicas_may_lack(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_reads, "_MOST_SECONDS", 600.0)
+    keys = {"brokerRole": "SYNC_MASTER", "minInSyncReplicas": 2, "namesrvAddr": namesrv}
+    async with running_broker(tmp_path / "m", brokerRole="SYNC_MASTER") as master, master.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        sent_alone = await client.ask(send("T", b"alone"))
+        assert sent_alone.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    async with running_broker(tmp_path / "m", **keys) as master, master.client() as client:
+        assert (await client.ask(pull("T"))).code == ResponseCode.PULL_NOT_FOUND
+        assert (await client.ask(pop("T"))).code == ResponseCode.POLLING_TIMEOUT
+        async with _running(_replica(tmp_path / "r", namesrv)), master.client() as waiting:
+            waiting.send(pull("T", suspend_ms=20_000))
+            await until(lambda: not master.store.holds_reads, 60)
+            assert [each.body for each in pulled(await waiting.receive())] == [b"alone"]
+            assert len(popped(await client.ask(pop("T")))) == 1
 
 
 async def test_a_silent_replica_is_dropped(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_settings_are_those_of_the_project(pytester: pytest.Pytester) -> None:
 
         def test_name(rmq_namesrv):
             with Admin(rmq_namesrv) as admin:
-                assert list(admin.cluster_info().broker_addr_table) == ["mine"]
+                assert list(admin.cluster_info().brokers) == ["mine"]
     """)
     pytester.runpytest_inprocess(*_PLUGINS, *_ASYNCIO).assert_outcomes(passed=1)
 

@@ -337,7 +337,7 @@ async def test_apaches_broker_registers_with_its_keys(apache_program: JavaProgra
         ApacheBroker(apache_program, namesrv.address, home=tmp_path / "broker", settings=brokers) as broker,
         Admin(namesrv.address, settings=ClientSettings(credentials=_ROOT)) as admin,
     ):
-        addresses = (await admin.cluster_info()).broker_addr_table["broker-a"].broker_addrs
+        addresses = (await admin.cluster_info()).brokers["broker-a"].addresses
         assert addresses == {0: broker.address}
         await admin.create_topic("T", queues=1)
         assert "T" in await admin.topics()

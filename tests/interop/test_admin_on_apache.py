@@ -12,6 +12,7 @@ import pytest
 from rmq_client import (
     Admin,
     AlreadyExists,
+    ClientSettings,
     ConsumeResult,
     GroupNotFound,
     Message,
@@ -155,7 +156,7 @@ async def test_messages_of_a_running_consumer(cluster: Cluster, name: str, topic
 @pytest.mark.long
 async def test_servers(cluster: Cluster, name: str, topic: str) -> None:
     async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
-        [broker] = (await admin.cluster_info()).broker_addr_table
+        [broker] = (await admin.cluster_info()).brokers
         assert (await admin.broker_settings(broker))["brokerName"] == broker
         await admin.update_broker_settings(broker, {"maxMsgsNumBatch": "65"})
         assert (await admin.broker_settings(broker))["maxMsgsNumBatch"] == "65"
@@ -174,6 +175,47 @@ async def test_servers(cluster: Cluster, name: str, topic: str) -> None:
         await admin.delete_key_value(name, "colour")
         assert await admin.wipe_write_permission(broker) > 0
         assert await admin.add_write_permission(broker) > 0
+
+
+async def test_state_of_brokers(cluster: Cluster, name: str, topic: str) -> None:
+    patient = ClientSettings(request_timeout_seconds=_WAIT_SECONDS)  # a JVM that has just started is slow
+    async with (
+        Admin(cluster[0].address, settings=patient) as admin,
+        Producer(cluster[0].address, group="p", settings=patient) as producer,
+    ):
+        [broker] = (await admin.cluster_info()).brokers
+        queue = (await producer.send(Message(topic, b"x", tags="a"))).queue
+        runtime = await admin.broker_runtime(broker)
+        assert (runtime.version, runtime.started is not None) == ("V5_3_3", True)
+        assert runtime.stored_messages > 0 and runtime.log_end > 0
+        assert runtime.requests["send"].capacity > 0
+
+        async with asyncio.timeout(_WAIT_SECONDS):
+            # Apache's broker writes the entry after its answer.
+            while await admin.max_offset(queue) == 0:
+                pass
+        [entry] = (await admin.queue_entries(queue, 0)).entries
+        assert (entry.offset, entry.tags_code) == (0, 97)
+
+        await admin.set_cold_read_threshold(name, 4096)
+        found = await admin.cold_reads(broker)
+        assert found.thresholds[name] == 4096 and found.group_threshold == 3_145_728
+        await admin.remove_cold_read_threshold(name)
+        assert name not in (await admin.cold_reads(broker)).thresholds
+        assert await admin.set_read_ahead(False) == [broker]
+        assert await admin.set_read_ahead(True) == [broker]
+
+
+async def test_a_static_topic(cluster: Cluster, name: str) -> None:
+    async with Admin(cluster[0].address) as admin:
+        [broker] = (await admin.cluster_info()).brokers
+        made = await admin.create_static_topic(name, 2, [broker])
+        assert [queue.leader for queue in made.queues] == [broker, broker]
+        grown = await admin.create_static_topic(name, 3, [broker])
+        assert len(grown.queues) == 3 and grown.epoch > made.epoch
+        assert grown.queues[:2] == made.queues
+        assert await admin.move_static_topic(name, [broker]) == []
+        await admin.delete_topic(name)
 
 
 def test_the_command_line(cluster: Cluster, name: str, topic: str, tmp_path: Path) -> None:

@@ -169,3 +169,30 @@ async def test_an_offline_group_is_reset_forward_and_back(
     assert await offset() == "0"
     shown = await _mqadmin(own_tool, f"resetOffsetByTime -g nobody -t {own_topic} -s 0")
     assert "nobody does not exist" in shown.text
+
+
+async def test_a_consumer_that_reads_too_many_cold_messages(
+    own: Own, own_java: JavaClient, own_topic: str
+) -> None:
+    """The client pulls again 3 s after a refusal, in a later period of 5 s."""
+    (await own_java.run("send", topic=own_topic, count=12, size=1000)).check()
+    on = {
+        "coldDataFlowControlEnable": "true",
+        "accessMessageInMemoryHotRatio": "0",  # each message may be cold
+        "cgColdReadThreshold": "2000",
+    }
+    off = {
+        "coldDataFlowControlEnable": "false",
+        "accessMessageInMemoryHotRatio": "26",
+        "cgColdReadThreshold": "3145728",
+    }
+    async with Admin(own[0].address) as admin:
+        await admin.update_broker_settings("broker-a", on)
+        try:
+            with own_java.start("consume", topic=own_topic, group=own_topic, count=10_000) as consumer:
+                await wait_for_bodies([consumer], expected_bodies(12, 1000))
+                cold = await admin.cold_reads("broker-a")
+                assert own_topic in {each.group for each in cold.groups}
+                (await consumer.stop()).check()
+        finally:
+            await admin.update_broker_settings("broker-a", off)

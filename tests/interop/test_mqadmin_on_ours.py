@@ -69,6 +69,28 @@ async def test_cleaning(tool: Tool) -> None:
             assert await tool.lines(f"{command} {where}") == [["success"]]
 
 
+async def test_cold_data(tool: Tool, name: str) -> None:
+    for where in ("-b $broker", f"-c {CLUSTER}"):
+        set_ = await tool.run(f"updateColdDataFlowCtrGroupConfig {where} -g {name} -v 4096")
+        assert "updateColdDataFlowCtrGroupConfig success" in set_.check().text
+        shown = (await tool.run(f"getColdDataFlowCtrInfo {where}")).check().text
+        assert re.search(rf'"{name}": ?"?4096', shown), shown
+        removed = await tool.run(f"removeColdDataFlowCtrGroupConfig {where} -g {name}")
+        assert "remove broker cold read threshold success" in removed.check().text
+        assert name not in (await tool.run(f"getColdDataFlowCtrInfo {where}")).check().text
+    for mode, reads_ahead in ((1, "false"), (0, "true")):
+        changed = await tool.run(f"setCommitLogReadAheadMode -b $broker -m {mode}")
+        assert f"readahead mode success, mode: {mode}" in changed.check().text
+        config = await tool.lines("getBrokerConfig -b $broker")
+        assert ["dataReadAheadEnable", "=", reads_ahead] in config
+
+
+async def test_records_of_pop(tool: Tool) -> None:
+    exported = (await tool.run("exportPopRecord -b $broker")).check().text
+    assert "Export broker records, brokerName=broker-a" in exported
+    assert "error" not in exported
+
+
 async def test_topics(tool: Tool, name: str, tmp_path: Path) -> None:
     await tool.lines(f"updateTopic -b $broker -t {name} -r 4 -w 4")
     assert [name] in await tool.lines("topicList")

@@ -33,6 +33,7 @@ from rmq_client import (
     TopicNotFound,
     blocking,
 )
+from rmq_client.admin.results import time_of
 from rmq_client.network.broker_api import BrokerApi
 from rmq_client.network.instance import ClientInstance
 from rmq_remoting.bodies.connection import ConsumerConnection, ProducerConnection
@@ -402,7 +403,7 @@ async def test_administration_of_topics(cluster: Cluster, name: str) -> None:
         queue = MessageQueue(name, "broker-a", 1)
         assert (await admin.min_offset(queue), await admin.max_offset(queue)) == (0, 1)
         info = await admin.cluster_info()
-        assert info.broker_addr_table["broker-a"].broker_addrs == {0: cluster[1].address}
+        assert info.brokers["broker-a"].addresses == {0: cluster[1].address}
         await admin.delete_topic(name)
         with pytest.raises(TopicNotFound):
             await admin.topic_route(name)
@@ -451,16 +452,16 @@ async def test_progress_of_groups(cluster: Cluster, topic: str, name: str) -> No
             got += await consumer.poll(timeout_seconds=5)
         await consumer.commit()
         await admin.commit_offset(group, queue, 2)
-        for stats in (await admin.consume_stats(group), await admin.consume_stats(group, topic)):
-            reach = stats.offset_table[queue]
-            assert (reach.broker_offset, reach.consumer_offset) == (3, 2)
-            assert reach.last_timestamp == got[1].store_timestamp
-        [span] = [each for each in await admin.consume_time_span(group, topic) if each.message_queue == queue]
-        assert (span.min_timestamp, span.consume_timestamp, span.max_timestamp) == tuple(
-            message.store_timestamp for message in got
+        for lag in (await admin.lag(group), await admin.lag(group, topic)):
+            [reach] = [each for each in lag.queues if each.queue == queue]
+            assert (reach.end, reach.committed) == (3, 2)
+            assert reach.consumed_until == time_of(got[1].store_timestamp)
+        [span] = [each for each in await admin.consume_time_span(group, topic) if each.queue == queue]
+        assert (span.first_stored, span.consumed_until, span.last_stored) == tuple(
+            time_of(message.store_timestamp) for message in got
         )
         with pytest.raises(GroupNotFound):
-            await admin.consume_stats("no-such-group")
+            await admin.lag("no-such-group")
 
 
 # --- without a loop ---

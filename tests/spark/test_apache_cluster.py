@@ -66,8 +66,7 @@ def _save(rows: DataFrame, cluster: ApacheCluster, **options: Any) -> None:
 
 
 def _committed(cluster: ApacheCluster, group: str, topic: str) -> dict[int, int]:
-    stats = cluster.admin.consume_stats(group, topic)
-    return {queue.queue_id: reach.consumer_offset for queue, reach in stats.offset_table.items()}
+    return {each.queue.queue_id: each.committed for each in cluster.admin.lag(group, topic).queues}
 
 
 # --- reading ---

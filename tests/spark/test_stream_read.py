@@ -91,11 +91,8 @@ def test_drain_then_continue_with_later_messages(
     assert pipe.positions() == offsets(0, 0, 100) + offsets(1, 0, 300)
 
     # The group has the query's offsets, including the last batch.
-    stats = cluster.admin.consume_stats(f"G{topic}", topic)
-    assert {queue.queue_id: at.consumer_offset for queue, at in stats.offset_table.items()} == {
-        0: 100,
-        1: 300,
-    }
+    lag = cluster.admin.lag(f"G{topic}", topic)
+    assert {each.queue.queue_id: each.committed for each in lag.queues} == {0: 100, 1: 300}
 
     # A restart continues at the checkpoint; new queues are read from their beginning.
     cluster.admin.update_topic(topic, read_queues=3, write_queues=3)

@@ -92,14 +92,7 @@ class ApacheServer:
         """Start it, also after stop() or kill() on the same files; return the seconds until it was ready."""
         started = time.monotonic()
         self.home.mkdir(parents=True, exist_ok=True)
-        command = java_command(
-            self._program,
-            self.main_class,
-            self._write_configuration(),
-            home=self.home,
-            jvm_options=self._jvm_options,
-            properties=self._properties,
-        )
+        command = self._command()
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
         environment.pop("NAMESRV_ADDR", None)
         self._process = ServerProcess(command, log_path=self.log_path, environment=environment)
@@ -109,6 +102,16 @@ class ApacheServer:
             self.kill()
             raise
         return time.monotonic() - started
+
+    def _command(self) -> Sequence[str]:
+        return java_command(
+            self._program,
+            self.main_class,
+            self._write_configuration(),
+            home=self.home,
+            jvm_options=self._jvm_options,
+            properties=self._properties,
+        )
 
     def _write_configuration(self) -> list[str]:
         """Write the configuration file, and return the arguments that name it on the command line."""
@@ -202,7 +205,7 @@ class ApacheNamesrv(ApacheServer):
 
 
 class ApacheController(ApacheServer):
-    """Apache's controller, alone in its DLedger group on a free port, or `port`."""
+    """Apache's controller on a free port, or `port`; alone in its DLedger group without other `settings`."""
 
     main_class = "org.apache.rocketmq.controller.ControllerStartup"
     name = "controller"
@@ -220,17 +223,55 @@ class ApacheController(ApacheServer):
         self.settings = dict(settings or {})
 
     def configuration(self) -> Mapping[str, str]:
-        return {
-            "controllerDLegerGroup": "group1",
-            "controllerDLegerPeers": f"n0-{self.address}",
-            "controllerDLegerSelfId": "n0",
-            "controllerStorePath": str(self.home / "controller"),
-            "mappedFileSize": str(16 << 20),
-            **self.settings,
-        }
+        return {**controller_settings(self.address, self.home), **self.settings}
 
     async def is_ready(self) -> bool:
         return await leads(self.address)
+
+
+def controller_settings(address: str, home: Path) -> dict[str, str]:
+    """The settings of a controller that is alone in its DLedger group, with files below `home`."""
+    return {
+        "controllerDLegerGroup": "group1",
+        "controllerDLegerPeers": f"n0-{address}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(home / "controller"),
+        "mappedFileSize": str(16 << 20),
+    }
+
+
+def dledger_controllers(program: JavaProgram, home: Path, count: int) -> list[ApacheController]:
+    """Controllers of one DLedger group, not started; most of them have to run before one leads."""
+    ports = [free_port() for _ in range(count)]
+    peers = ";".join(f"n{number}-{LOOPBACK}:{port}" for number, port in enumerate(ports))
+    return [
+        ApacheController(
+            program,
+            port=port,
+            home=home / f"controller{number}",
+            settings={"controllerDLegerPeers": peers, "controllerDLegerSelfId": f"n{number}"},
+        )
+        for number, port in enumerate(ports)
+    ]
+
+
+def jraft_controllers(program: JavaProgram, home: Path, count: int) -> list[ApacheController]:
+    """Controllers of one JRaft group, not started; most of them have to run before one leads."""
+    ports, raft_ports = [free_port() for _ in range(count)], [free_port() for _ in range(count)]
+    return [
+        ApacheController(
+            program,
+            port=port,
+            home=home / f"controller{number}",
+            settings={
+                "controllerType": "jRaft",
+                "jRaftServerId": f"{LOOPBACK}:{raft_ports[number]}",
+                "jRaftInitConf": ",".join(f"{LOOPBACK}:{each}" for each in raft_ports),
+                "jRaftControllerRPCAddr": ",".join(f"{LOOPBACK}:{each}" for each in ports),
+            },
+        )
+        for number, port in enumerate(ports)
+    ]
 
 
 class ApacheBroker(ApacheServer):

@@ -72,10 +72,10 @@ async def _tell_brokers(
 ) -> None:
     settings = ClientSettings(credentials=SUPER_USER)
     async with Admin(namesrv, settings=settings) as admin:
-        brokers = (await admin.cluster_info()).broker_addr_table.values()
+        brokers = (await admin.cluster_info()).brokers.values()
         instance = await ClientInstance.acquire(namesrv, settings)
         try:
-            for address in [address for broker in brokers for address in broker.broker_addrs.values()]:
+            for address in [address for broker in brokers for address in broker.addresses.values()]:
                 api = BrokerApi(instance.bridge(), settings)
                 await api.call(address, code, header, json.dumps(body).encode())
         finally:

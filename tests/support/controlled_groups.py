@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,12 +80,37 @@ class Group:
     async def in_sync(self) -> tuple[int | None, set[int]]:
         """The master's id and the in-sync set, as the controller has them."""
         asked = request(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName=self.name)
-        async with raw_client(_port(self.controller)) as client:
-            answer = await client.ask(asked)
+        leader = await self.leading_controller()
+        if leader is None:
+            return None, set()
+        try:
+            async with raw_client(_port(leader)) as client:
+                answer = await client.ask(asked)
+        except (OSError, EOFError, TimeoutError):
+            return None, set()
         if answer.code != ResponseCode.SUCCESS:
             return None, set()
         master = answer.ext_fields.get("masterBrokerId")
         return None if master is None else int(master), set(SyncStateSet.decode(answer.body).sync_state_set)
+
+    async def leading_controller(self) -> str | None:
+        """The address of the controller that leads, as the first one tells that knows it."""
+        for address in self.controller.split(";"):
+            try:
+                async with raw_client(_port(address)) as client:
+                    answer = await client.ask(request(RequestCode.CONTROLLER_GET_METADATA_INFO))
+            except (OSError, EOFError, TimeoutError):
+                continue
+            if leader := answer.ext_fields.get("controllerLeaderAddress"):
+                return str(leader)
+        return None
+
+    async def until_another_leads(self, before: str | None, timeout_seconds: float = 60.0) -> None:
+        """Wait until another controller leads than `before`."""
+        deadline = time.monotonic() + timeout_seconds
+        while await self.leading_controller() in (before, None):
+            assert time.monotonic() < deadline, f"no controller leads after the loss of {before}"
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def until_in_sync(self, count: int, timeout_seconds: float = 60.0) -> int:
         """Wait until that many brokers are in sync and there is a master; return the master's id."""
@@ -155,6 +180,10 @@ class Load:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def end(self) -> None:
+        """Send nothing more."""
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -212,16 +241,19 @@ def _log(server: Server) -> bytes:
     return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
 
 
-async def _fail_over(group: Group, servers: dict[int, Server], load: Load) -> int:
-    """Kill the master under load; return the id of the next one, which serves then."""
-    master = await group.until_in_sync(2)
+async def _fail_over(group: Group, servers: dict[int, Server], load: Load, in_sync: int) -> int:
+    """Kill the master under load; return the id of the next one, which serves then.
+
+    `in_sync`: how many brokers are in sync before that.
+    """
+    master = await group.until_in_sync(in_sync)
     await load.until(len(load.acknowledged) + 100)
     before = len(load.acknowledged)
     servers[master].kill()
     await load.until(before + 100)
     following, members = await group.in_sync()
     assert following is not None and following != master
-    assert members == {following}
+    assert following in members and master not in members
     return following
 
 
@@ -232,24 +264,64 @@ async def started(stack: AsyncExitStack, server: Server) -> Server:
     return server
 
 
-async def check_failovers(group: Group, members: Sequence[Server], *, rounds: int) -> None:
+async def started_members(
+    stack: AsyncExitStack, group: Group, members: Sequence[Server]
+) -> dict[int, Server]:
+    """Start the members of a new group in this order, and create the topic; return them by their ids."""
+    servers: dict[int, Server] = {}
+    for broker_id, server in enumerate(members, start=1):
+        servers[broker_id] = await started(stack, server)
+        if broker_id == 1:
+            await group.create_topic(server.port)
+    return servers
+
+
+async def check_failovers(
+    group: Group,
+    members: Sequence[Server],
+    *,
+    rounds: int,
+    before_each: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     """Let each of two brokers take over from the other in turns; the master is killed under load.
 
-    Afterwards every acknowledged message is there, and both logs are the same.
+    `before_each` is called under load before each of the `rounds`. Afterwards every acknowledged message is
+    there, and both logs are the same.
     """
     async with AsyncExitStack() as stack:
-        servers: dict[int, Server] = {}
-        for broker_id, server in enumerate(members, start=1):
-            servers[broker_id] = await started(stack, server)
-            if broker_id == 1:
-                await group.create_topic(server.port)
+        servers = await started_members(stack, group, members)
         async with Load(group) as load:
             for _ in range(rounds):
-                following = await _fail_over(group, servers, load)
+                if before_each is not None:
+                    await group.until_in_sync(2)
+                    await before_each()
+                following = await _fail_over(group, servers, load, 2)
                 await servers[3 - following].start(START_SECONDS)
-            master = await group.until_in_sync(2)
-            await load.until(len(load.acknowledged) + 50)
-        await _until_read(servers[master].port, load.acknowledged)
-        logs = [_log(server) for server in servers.values()]
-        shortest = min(len(log) for log in logs)
-        assert logs[0][:shortest] == logs[1][:shortest]
+            await _check_logs(group, servers, load)
+
+
+async def check_losses(group: Group, members: Sequence[Server]) -> None:
+    """Kill the master of the moment until one broker is left, then start the others again.
+
+    Afterwards every acknowledged message is there, and all logs are the same.
+    """
+    async with AsyncExitStack() as stack:
+        servers = await started_members(stack, group, members)
+        async with Load(group) as load:
+            lost = []
+            for in_sync in range(len(servers), 1, -1):
+                lost.append(await group.until_in_sync(in_sync))
+                await _fail_over(group, servers, load, in_sync)
+            for broker_id in lost:
+                await servers[broker_id].start(START_SECONDS)
+            await _check_logs(group, servers, load)
+
+
+async def _check_logs(group: Group, servers: dict[int, Server], load: Load) -> None:
+    master = await group.until_in_sync(len(servers))
+    await load.until(len(load.acknowledged) + 50)
+    await load.end()
+    await _until_read(servers[master].port, load.acknowledged)
+    logs = [_log(server) for server in servers.values()]
+    shortest = min(len(log) for log in logs)
+    assert len({log[:shortest] for log in logs}) == 1

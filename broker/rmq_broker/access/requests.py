@@ -120,6 +120,7 @@ _CLUSTER_READS: Final = frozenset(
         Code.GET_BROKER_HA_STATUS,
         Code.GET_BROKER_EPOCH_CACHE,
         Code.GET_BROKER_RUNTIME_INFO,
+        Code.GET_COLD_DATA_FLOW_CTR_INFO,
         Code.VIEW_BROKER_STATS_DATA,
     }
 )

@@ -1,7 +1,8 @@
 """Hand back: a master that starts continues where an acting replica has left off.
 
 The master announces itself to each replica (906), which stops acting before it answers. Then it takes over
-consumer offsets (43), delay offsets (45) and the timer's checkpoint (60), if they are ahead of its own.
+consumer offsets (43), delay offsets (45) and the timer's checkpoint (60), if they are ahead of its own. The
+answer of a replica of this version to 906 has the popped messages that it has closed.
 Source: Apache RocketMQ 5.3.3, BrokerPreOnlineService. Apache's master replaces its own state by that of the
 replica if the replica's data version is not lower. Here the higher offset counts, each apart.
 """
@@ -25,6 +26,7 @@ from ..delivery.timer_entry import TIMER_QUEUE_ID
 from ..groups.names import TRANSACTION_GROUP
 from ..offsets.saved import SavedOffsets
 from ..offsets.table import NO_OFFSET, split_key
+from ..pop.closed_pops import closed_by_replica
 from ..replication.metadata.master import Master, MetadataError
 from ..timers.checkpoint import TimerCheckpoint
 from ..timers.pending import DeliveredTimers
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ..delivery.service import DeliveryService
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
+    from ..pop.service import PopService
     from ..store.api import MessageStore
     from ..timers.service import TimerService
     from ..topics.table import TopicTable
@@ -57,6 +60,7 @@ class Progress:
     offsets: ConsumerOffsetTable
     delivery: DeliveryService
     timers: TimerService
+    pops: PopService
     store: MessageStore
 
 
@@ -114,7 +118,8 @@ class HandBack:
             master_ha_address=self._ha_address,
         )
         request = RemotingCommand.request(RequestCode.EXCHANGE_BROKER_HA_INFO, header.encode())
-        await replica.send(request)  # a replica of this version has stopped acting when it answers
+        answer = await replica.send(request)  # a replica of this version has stopped acting when it answers
+        self._progress.pops.take_closed(closed_by_replica(answer.body))
         offsets = SavedOffsets.decode(await replica.ask(RequestCode.GET_ALL_CONSUMER_OFFSET))
         self._take_offsets(offsets.offset_table)
         delays = DelayOffsetSerializeWrapper.decode(await replica.ask(RequestCode.GET_ALL_DELAY_OFFSET))

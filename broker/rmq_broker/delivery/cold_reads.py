@@ -58,8 +58,8 @@ class ColdReads:
             raise tier.refuse_full()
         statistics.accepted += 1
         tier.enter(connection)
+        tier.wait_begins(task := asyncio.current_task())
         began = self._clock()
-        task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -67,6 +67,7 @@ class ColdReads:
             await self._free_thread(connection)
         finally:
             waited_seconds = self._clock() - began
+            tier.wait_ends(task)
             tier.leave(connection, waited_seconds)
         statistics.running += 1
         try:

@@ -34,6 +34,12 @@ SYSTEM_GROUPS: Final = (
 )
 
 
+# Groups of tools and of the broker itself, which pull without being members (Apache RocketMQ 5.3.3, MixAll).
+_SYSTEM_PULLERS: Final = frozenset(
+    {*SYSTEM_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER"}
+)
+
+
 def producer_group_problem(name: str) -> str | None:
     """Return the remark for a producer group's name that is too long or not to be logged; None for others.
 
@@ -59,6 +65,11 @@ def group_name_problem(name: str) -> str | None:
             "% | _ - are allowed"
         )
     return None
+
+
+def is_system_puller(name: str) -> bool:
+    """Whether a group of the system's pulls: flow control and `rejectPullConsumerEnable` spare it."""
+    return name in _SYSTEM_PULLERS or is_system_group(name)
 
 
 def is_system_group(name: str) -> bool:

@@ -13,6 +13,7 @@ from rmq_remoting.daemon.tls_metrics import TlsCollector
 from ..acting.metrics import ActingCollector
 from ..controller.metrics import ControllerCollector
 from ..pop.metrics import PopCollector
+from ..pulling.metrics import ColdReadCollector
 from ..registration.metrics import RegistrationCollector
 from ..replication.metadata.metrics import MetadataCollector
 from ..replication.metrics import ReplicationCollector
@@ -88,6 +89,7 @@ def build_metrics(
         BrokerCollector(observed),
         StoreCollector(storage.store, storage.disk, storage.cleaner.statistics, now_ms),
         DeliveryCollector(services.delivery.delayed, services.statistics, system_topics),
+        ColdReadCollector(services.pulls.cold_groups, services.pulls.cold_flow),
         TimerCollector(services.timers),
         PopCollector(services.pops),
         TransactionCollector(services.transactions),

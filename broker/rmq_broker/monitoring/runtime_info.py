@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rmq_remoting.codes import VERSION_5_3_3
+from rmq_remoting.codes import VERSION_5_3_3, RequestCode
 
 if TYPE_CHECKING:
     from rmq_remoting.tiers import Tier
@@ -24,10 +24,9 @@ _VERSION_TEXT: Final = "V5_3_3"
 # A figure that Apache's broker lacks: replicas ask for it each second.
 METADATA_VERSION: Final = "metadataVersion"
 
-# Figures of features that do not exist here (the transient pool), are not measured, or are off (timers).
+# Figures of features that do not exist here (the transient pool) or are off (timers).
 _NOT_THERE: Final = {
     "dispatchMaxBuffer": "0",
-    "getMessageEntireTimeMax": "0",
     "timerReadBehind": "0",
     "timerOffsetBehind": "0",
     "timerCongestNum": "0",
@@ -41,6 +40,7 @@ _STORE_DEFAULTS: Final = {
     "pageCacheLockTimeMills": "0",
     "earliestMessageTimeStamp": "-1",
     "flushBehindBytes": "0",
+    "getMessageEntireTimeMax": "0",
 }
 # Prefixes of Apache's keys for its thread pools, by the tier that does the work here.
 _TIER_PREFIXES: Final = {
@@ -49,6 +49,27 @@ _TIER_PREFIXES: Final = {
     "lite_pull": "litePullThreadPoolQueue",
     "query": "queryThreadPoolQueue",
     "ack": "ackThreadPoolQueue",
+}
+# Requests of these tiers, which wait for the event loop before they wait for a thread.
+_TIER_CODES: Final = {
+    "send": frozenset(
+        {
+            RequestCode.SEND_MESSAGE,
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+        }
+    ),
+    "pull": frozenset({RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE}),
+    "lite_pull": frozenset({RequestCode.LITE_PULL_MESSAGE}),
+    "query": frozenset({RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID}),
+    "ack": frozenset(
+        {
+            RequestCode.ACK_MESSAGE,
+            RequestCode.BATCH_ACK_MESSAGE,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        }
+    ),
 }
 # Tiers that run on the loop, by the pool to which they pass their slow work.
 _POOLS: Final = {"pull": "pull_cold", "lite_pull": "pull_cold"}
@@ -90,6 +111,9 @@ class RuntimeInfo:
         self._delay_positions = delay_positions
         self._timer_info = timer_info
         self._metadata_version = metadata_version
+        # Returns for how long the oldest request with one of these codes has waited for the event loop. The
+        # listeners, which know that, are built later.
+        self.oldest_wait_seconds: Callable[[frozenset[int]], float] = lambda codes: 0.0
 
     def collect(self) -> dict[str, str]:
         """Return all figures by key. Asks the file system for its free space."""
@@ -139,7 +163,9 @@ class RuntimeInfo:
             figures[f"{prefix}Size"] = str(tier.statistics.waiting if tier else 0)
             figures[f"{prefix}Capacity"] = str(tier.capacity if tier else 0)
             pool = tiers.get(_POOLS.get(name, name))
-            head_wait_seconds = pool.head_wait_seconds() if pool else 0.0
+            head_wait_seconds = max(
+                self.oldest_wait_seconds(_TIER_CODES[name]), pool.head_wait_seconds() if pool else 0.0
+            )
             figures[f"{prefix}HeadWaitTimeMills"] = str(int(head_wait_seconds * 1000))
         ends = tiers.get(_TRANSACTION_TIER)
         figures["EndTransactionQueueSize"] = str(ends.statistics.waiting if ends else 0)

@@ -71,6 +71,10 @@ class Listeners:
         self.main.stop_accepting()
         self.fast.stop_accepting()
 
+    def oldest_wait_seconds(self, codes: frozenset[int]) -> float:
+        """Return for how long the oldest request with one of these codes has waited for the loop; 0: none."""
+        return max(self.main.oldest_wait_seconds(codes), self.fast.oldest_wait_seconds(codes))
+
     async def drain(self) -> None:
         """Wait until the requests under way are answered, for some seconds at most."""
         if not await all_answered(self.main.dispatcher, _DRAIN_SECONDS):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
+    from .closed_pops import ClosedPops
     from .state import PopState
 
 # Takes half of the time of `CheckPointKey(...)` or less, which calls a Python function first.
@@ -61,8 +62,13 @@ class Acknowledging:
         statistics: BrokerStatistics,
         wake: Callable[[QueueKey], None],
         now_ms: ClockMs,
+        closed: ClosedPops,
     ) -> None:
-        """`wake` is called with each queue that can be popped in order again."""
+        """`wake` is called with each queue that can be popped in order again.
+
+        `closed` keeps the acknowledgements of an acting replica.
+        """
+        self._closed = closed
         self._journal = state.journal
         self._in_flight = state.in_flight
         self._orders = state.orders
@@ -193,6 +199,8 @@ class Acknowledging:
             self._journal.ack(point, offsets)
         except (StoreUnavailable, MessageRejected) as error:
             raise _not_now(error) from error
+        if self._journal.is_volatile:
+            self._closed.note(point, offsets)
         self._note_acknowledged(point, offsets)
 
     def _note_acknowledged(self, point: CheckPoint, offsets: list[int]) -> None:

@@ -168,6 +168,9 @@ class Popping:
     # --- one queue ---
 
     def _pop_from(self, pop: Pop, key: QueueKey) -> Walk:
+        if self._store.holds_reads:
+            pop.rest += 1  # the pop looks again soon
+            return
         if key in self._locked:
             if pop.in_order:
                 pop.is_locked_out = True

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..groups.table import SubscriptionGroupTable
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
+    from .closed_pops import ClosedPops
     from .in_flight import InFlight
     from .journal import Journal
     from .redelivery import Redelivery
@@ -46,8 +47,9 @@ class Revival:
         topics: TopicTable,
         groups: SubscriptionGroupTable,
         elsewhere: Elsewhere,
+        closed: ClosedPops,
     ) -> None:
-        """`elsewhere` stores the messages if this broker is a replica."""
+        """`elsewhere` stores the messages if this broker is a replica, and `closed` tells its master."""
         self.messages_gone = 0
         self._in_flight = in_flight
         self._journal = journal
@@ -56,6 +58,7 @@ class Revival:
         self._topics = topics
         self._groups = groups
         self._elsewhere = elsewhere
+        self._closed = closed
         self._in_a_row = 0
         self._is_failing = False
 
@@ -135,6 +138,7 @@ class Revival:
             raise StoreUnavailable(problem)
         self._redelivery.redelivered += 1
         point.redelivered += (offset,)
+        self._closed.note(point, (offset,))
 
     def _journal_redelivered(self, point: CheckPoint) -> None:
         """Close redelivered messages in the journal, so that a restart does not redeliver them again."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +17,11 @@ from ..delivery.waiting_requests import TICK_SECONDS
 from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import revive_topic
 from .acknowledging import Acknowledging
-from .check_point import QueueKey
+from .check_point import CheckPoint, QueueKey
+from .closed_pops import ClosedPops, close_open
 from .held_pops import HeldPops
 from .in_flight import InFlight
-from .journal import Journal, Reset, handed_over_at
+from .journal import Acked, Journal, Reset, handed_over_at
 from .journal_reader import JournalReader
 from .orders import OrderTable
 from .popping import Popping
@@ -88,6 +89,8 @@ class PopService:
         self.held_notifications = HeldPops(settings, dependencies.arrivals, time.monotonic, newest_first=True)
         self.in_flight = InFlight(self.held_pops.fewer_in_flight, clocks)
         self.positions = Positions(offsets, self._reset_applied)
+        self.closed = ClosedPops()  # on a replica that acts as the master
+        self._closed_by_replicas: list[Acked] = []
         self.orders = OrderTable(topics, groups, clocks)
         self.modes = RequestModes(settings)
         self.journal = Journal(
@@ -101,11 +104,18 @@ class PopService:
         state = PopState(self.journal, self.in_flight, self.positions, self.orders)
         self.redelivery = Redelivery(settings, topics, offsets, dependencies.writer, store_host)
         self.revival = Revival(
-            self.in_flight, self.journal, self.redelivery, store, topics, groups, dependencies.elsewhere
+            self.in_flight,
+            self.journal,
+            self.redelivery,
+            store,
+            topics,
+            groups,
+            dependencies.elsewhere,
+            self.closed,
         )
         self.popping = Popping(settings, state, topics, store, offsets, dependencies.statistics, now_ms)
         self.acknowledging = Acknowledging(
-            state, offsets, store, dependencies.statistics, self._unblocked, now_ms
+            state, offsets, store, dependencies.statistics, self._unblocked, now_ms, self.closed
         )
         self.orders_file = ConfigFile(
             settings.config_dir / "consumerOrderInfo.json", self.orders, prepare=self.orders.prepare
@@ -159,8 +169,10 @@ class PopService:
         if self._store.is_replica:
             self._follow(recovered)
             return
+        self._close_by_replicas(recovered.points)
         for point in recovered.points:
-            self.in_flight.add(point)
+            if not point.is_complete:
+                self.in_flight.add(point)
         for key in recovered.pending_resets:
             if not self._offsets.has_reset(key.group, key.topic, key.queue_id):
                 self._reset_applied(key, self.positions.get(key))
@@ -184,9 +196,26 @@ class PopService:
                 recovered.entries_read,
             )
 
+    def take_closed(self, closed: Iterable[Acked]) -> None:
+        """Let the next `load` take over messages that an acting replica has closed."""
+        self._closed_by_replicas += closed
+
+    def _close_by_replicas(self, points: Iterable[CheckPoint]) -> None:
+        """Close messages of check points in the journal that a replica has closed while it acted."""
+        known = {point.key: point for point in points}
+        closed, self._closed_by_replicas = self._closed_by_replicas, []
+        count = 0
+        for each in closed:
+            point = known.get(each.key)
+            if point is not None and (offsets := close_open(point, each)):
+                self.journal.ack(point, offsets)
+                count += len(offsets)
+        if closed:
+            log.info("pops closed by replicas taken over messages=%d told=%d", count, len(closed))
+
     def _follow(self, recovered: Recovered) -> None:
         """Take over the messages in flight on a replica, which does not write the journal."""
-        for point in [*recovered.points, *recovered.from_revive_topic]:
+        for point in self.closed.follow([*recovered.points, *recovered.from_revive_topic]):
             self.in_flight.add(point)
         log.info("pops of the master taken over in_flight=%d", len(self.in_flight))
 

@@ -190,15 +190,15 @@ def _pull_processor(
         offsets.broadcast,
         store,
     )
-    reading = PullReading(store, offsets.table, offsets.broadcast)
+    reading = PullReading(store, offsets.table, offsets.broadcast, pulls.cold_groups)
     replicas = ReplicaReads(
         settings.is_replica, lambda: replication.has_master, lambda: bool(store.replicas.positions)
     )
     answering = PullAnswering(offsets.table, services.statistics, replicas)
-    cold = ColdPulls(store, pulls.cold_reads)
+    cold = ColdPulls(store, pulls.cold_reads, pulls.cold_groups)
     holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering, cold, replicas)
     logical = LogicalPulls(services.topics.table, brokers)
-    return PullProcessor(admission, reading, holding, answering, cold, replicas, logical)
+    return PullProcessor(admission, reading, holding, answering, cold, replicas, logical, pulls.cold_flow)
 
 
 def _client_processors(

@@ -155,6 +155,12 @@ def _table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.GET_BROKER_CONFIG,), by.admin.broker.get_settings, tiers.admin),
         ((Code.GET_BROKER_RUNTIME_INFO,), by.admin.broker.get_runtime_info, tiers.admin_reads),
         ((Code.VIEW_BROKER_STATS_DATA,), by.admin.stats_data.view, tiers.admin_reads),
+        ((Code.POP_ROLLBACK,), by.admin.pop_records.export, tiers.admin),
+        # flow control of cold reads
+        ((Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,), by.admin.cold_data.set_thresholds, tiers.admin),
+        ((Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,), by.admin.cold_data.remove_threshold, tiers.admin),
+        ((Code.GET_COLD_DATA_FLOW_CTR_INFO,), by.admin.cold_data.info, tiers.admin),
+        ((Code.SET_COMMITLOG_READ_MODE,), by.admin.cold_data.set_read_ahead, tiers.admin),
         # replication
         ((Code.NOTIFY_MIN_BROKER_ID_CHANGE,), by.admin.replication.smallest_id_changed, tiers.admin),
         ((Code.EXCHANGE_BROKER_HA_INFO,), by.admin.replication.exchange, tiers.admin),

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Change
 
+    from ..delivery.waiting_requests import Look, LookResult
     from ..pulling.admission import PullAdmission
     from ..pulling.answering import PullAnswering
+    from ..pulling.cold_flow_control import ColdFlowControl
     from ..pulling.cold_pulls import ColdPulls
     from ..pulling.holding import PullHolding
     from ..pulling.reading import PullReading
@@ -38,8 +40,12 @@ class PullProcessor:
         cold: ColdPulls,
         replicas: ReplicaReads,
         logical: LogicalPulls,
+        flow: ColdFlowControl,
     ) -> None:
-        """`logical` translates pulls from static topics."""
+        """`logical` translates pulls from static topics; `flow` slows cold reads down."""
+        self._flow = flow
+        # Empty unless flow control is on: a cheap test on the path of each pull.
+        self._cold_accounts = flow.accounts
         self._admission = admission
         self._reading = reading
         self._holding = holding
@@ -64,10 +70,30 @@ class PullProcessor:
             pull = self._admission.admit(connection, command)
         except LogicalQueue:
             return self._logical.pull(connection, command, self.pull)
+        if self._cold_accounts and self._flow.slows(pull):
+            held = self._flow.slow_down(pull, partial(self._read_one, pull))
+            if held is not None:
+                return held
         outcome = self._reading.first_look(pull)
         if isinstance(outcome, ColdRead):
             return self._cold.finish(pull, outcome, partial(self._answer_cold, pull))
         return self._answer(pull, outcome)
+
+    def _read_one(self, slowed: Pull) -> Look:
+        """Read one message for a pull that flow control has held; it is not held again.
+
+        Raises CommandError if the pull would be refused now.
+        """
+        pull = self._admission.admit_again(slowed)
+        outcome = self._reading.first_look(pull, 1)
+        if isinstance(outcome, ColdRead):
+            return self._cold.finish(pull, outcome, partial(self._answer_slowed, pull))
+        return self._answer_slowed(pull, outcome)
+
+    def _answer_slowed(self, pull: Pull, outcome: Outcome) -> LookResult:
+        if isinstance(outcome, Found):
+            return self._answering.found(pull, outcome)
+        return self._answering.without_messages(pull, self._replicas.corrected(pull.queue_offset, outcome))
 
     def _answer(self, pull: Pull, outcome: Outcome) -> Result:
         if pull.plan.broadcast_member is not None:

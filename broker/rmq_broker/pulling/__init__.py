@@ -12,6 +12,8 @@
 - `reading.py`: looks into the queue once and returns one of the outcomes of `outcomes.py`.
 - `holding.py`: holds a pull that found nothing (long polling) and looks again when it is woken. The held
   pulls themselves are in `held_pulls.py`.
+- `cold_flow_control.py`: before the reading, slows down groups that read too many cold messages.
+  `cold_groups.py` counts these and has the thresholds, which `cold_strategies.py` adapts.
 - `answering.py`: writes the response to an outcome.
 
 `processors/pull.py` takes a pull through these states. `service.py` owns the state that all pulls share. No

@@ -15,7 +15,7 @@ from rmq_remoting.sys_flags import PullSysFlag
 
 from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..groups.lookup import CREATE_GROUP, existing_group
-from ..groups.names import SYSTEM_GROUPS, is_system_group
+from ..groups.names import is_system_puller
 from ..offsets.table import key_of
 from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.permissions import READ
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
 
 _MASTER_ID: Final = 0
-
-# Groups that may pull from a broker that serves push consumers only (Apache RocketMQ 5.3.3, MixAll).
-_SYSTEM_PULLERS: Final = frozenset(
-    {*SYSTEM_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER"}
-)
 
 
 class PullAdmission:
@@ -192,7 +187,7 @@ class PullAdmission:
         members = self._consumers.find_group(name)
         is_push = members is not None and members.consume_type is not ConsumeType.CONSUME_ACTIVELY
         is_member = members is not None and connection in members.members
-        if not (is_push or is_member or name in _SYSTEM_PULLERS or is_system_group(name)):
+        if not (is_push or is_member or is_system_puller(name)):
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"this broker serves push consumers only (rejectPullConsumerEnable), group {name} is none",

@@ -15,6 +15,7 @@ from .outcomes import Outcome, outcome_of
 if TYPE_CHECKING:
     from ..delivery.cold_reads import ColdReads
     from ..store.api import ColdRead, MessageStore
+    from .cold_groups import ColdReadGroups
     from .request import Pull
 
 Acted = TypeVar("Acted")
@@ -23,7 +24,8 @@ Acted = TypeVar("Acted")
 class ColdPulls:
     """Finishes looks into queues that need the disk."""
 
-    def __init__(self, store: MessageStore, reads: ColdReads) -> None:
+    def __init__(self, store: MessageStore, reads: ColdReads, groups: ColdReadGroups) -> None:
+        self._groups = groups
         self._store = store
         self._reads = reads
 
@@ -44,7 +46,10 @@ class ColdPulls:
             await self._reads.run(pull.connection, cold.run, cold.read_ahead)
         except ClientGone:
             return None
+        result = self._store.finish(cold)
+        if result.cold_bytes:
+            self._groups.count(pull.plan.header.consumer_group, result.cold_bytes)
         if pull.connection.is_closed:
             return None
-        acted = act(outcome_of(self._store.finish(cold), pull.queue_offset))
+        acted = act(outcome_of(result, pull.queue_offset))
         return await acted if isinstance(acted, asyncio.Future) else acted

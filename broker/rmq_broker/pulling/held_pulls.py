@@ -77,6 +77,11 @@ class HeldPulls(WaitingRequests[ConsumeQueue, HeldPull]):
             if number % ITEMS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
+    def wake_all(self) -> None:
+        """Wake all pulls: consumers waited for more than a message."""
+        self._woken.update((queue, None) for queue in self._by_key)
+        self._look_soon()
+
     def topics_removed(self, topics: Collection[str]) -> None:
         """Wake the pulls of deleted topics: there is nothing left to wait for."""
         if topics:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from ..offsets.table import NO_OFFSET
 from ..store.api import ColdRead, GetStatus
-from .outcomes import Found, Moved, Outcome, outcome_of
+from .outcomes import Found, Moved, NotFound, Outcome, outcome_of
 
 if TYPE_CHECKING:
     from ..offsets.broadcast import BroadcastOffsets
     from ..offsets.table import ConsumerOffsetTable
     from ..store.api import MessageStore
+    from .cold_groups import ColdReadGroups
     from .request import Pull
 
 
@@ -26,13 +27,19 @@ class PullReading:
         store: MessageStore,
         offsets: ConsumerOffsetTable,
         broadcast: BroadcastOffsets,
+        cold_groups: ColdReadGroups,
     ) -> None:
+        """`cold_groups` counts cold messages that are found in memory."""
+        self._cold_groups = cold_groups
         self._store = store
         self._offsets = offsets
         self._broadcast = broadcast
 
-    def first_look(self, pull: Pull) -> Outcome | ColdRead:
-        """Look into the queue for a pull that has just arrived, and commit the offset that it carries."""
+    def first_look(self, pull: Pull, most_messages: int = 0) -> Outcome | ColdRead:
+        """Look into the queue for a pull that has just arrived, and commit the offset that it carries.
+
+        `most_messages`: how many it gets at most, where that is not up to its client; else 0.
+        """
         reset = self.take_reset(pull)
         if reset is not None:
             # The commit offset dates from before the reset.
@@ -44,7 +51,7 @@ class PullReading:
                 return known
         if plan.commits:
             self._commit(pull)
-        return self.read(pull, pull.queue_offset)
+        return self.read(pull, pull.queue_offset, most_messages)
 
     def take_reset(self, pull: Pull) -> Moved | None:
         """Return where the group continues, if it was reset since its last pull."""
@@ -52,23 +59,33 @@ class PullReading:
         offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         return None if offset == NO_OFFSET else self._moved(pull, offset)
 
-    def read(self, pull: Pull, offset: int) -> Outcome | ColdRead:
-        """Read the queue from `offset` on."""
+    def read(self, pull: Pull, offset: int, most_messages: int = 0) -> Outcome | ColdRead:
+        """Read the queue from `offset` on; `most_messages` as for `first_look`."""
         plan = pull.plan
         header, wanted = plan.header, plan.wanted
+        if self._store.holds_reads:
+            return self._held(pull, offset)
         read = self._store.read_now(
             plan.queue,
             offset,
-            header.max_msg_nums,
+            most_messages or header.max_msg_nums,
             wanted.tags_codes,
             header.max_msg_bytes or 0,
             wanted.properties,
         )
         if isinstance(read, ColdRead):
             return read
+        if read.cold_bytes:
+            self._cold_groups.count(header.consumer_group, read.cold_bytes)
         if read.status is GetStatus.FOUND:  # the usual outcome, without a further call
             return Found(read)
         return outcome_of(read, pull.queue_offset)
+
+    def _held(self, pull: Pull, offset: int) -> NotFound:
+        """Return the outcome while consumers wait, as at the end of the queue."""
+        topic, queue_id = pull.plan.header.topic, pull.plan.header.queue_id
+        lowest, highest = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        return NotFound(GetStatus.OFFSET_OVERFLOW_ONE, offset, lowest, highest)
 
     def note_broadcast_member(self, pull: Pull, outcome: Outcome) -> None:
         """Remember how far a broadcasting member has read, in case it moves to a proxy or back."""

@@ -9,13 +9,19 @@ from ..delivery.arrivals import Arrivals
 from ..delivery.cold_reads import ColdReads
 from ..delivery.turns import LoopSlices
 from ..delivery.waiting_requests import TICK_SECONDS
+from .cold_flow_control import ColdFlowControl
+from .cold_groups import PERIOD_SECONDS, ColdReadGroups
 from .held_pulls import HeldPulls
 
 if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.tiers import PoolTier
 
-    from ..store.api import MessageStore
+    from ..clients.consumers import ConsumerTable
+    from ..clock import ClockMs
+    from ..settings.cold_data import ColdDataSettings
+    from ..store.api import MessageStore, PullSettings
     from ..topics.table import TopicsChanged, TopicTable
 
 # Period in which held pulls are checked against their queues, for arrivals without a wake-up.
@@ -25,20 +31,55 @@ _CHECK_SECONDS: Final = 5.0
 class PullService:
     """Held pulls, the arrivals that wake them, and reads from the disk; belongs to the loop."""
 
-    def __init__(self, topics: TopicTable, store: MessageStore, cold_tier: PoolTier) -> None:
+    def __init__(
+        self,
+        settings: PullSettings,
+        cold_settings: ColdDataSettings,
+        topics: TopicTable,
+        consumers: ConsumerTable,
+        store: MessageStore,
+        cold_tier: PoolTier,
+        now_ms: ClockMs,
+    ) -> None:
         """`cold_tier`: its threads read messages that are not in memory."""
         self._store = store
         self.held_pulls = HeldPulls(time.monotonic)
         self.arrivals = Arrivals(store, self.held_pulls.arrived)
         self.cold_reads = ColdReads(cold_tier)
+        self._were_held = False  # all pulls, after a start
+        self.cold_groups = ColdReadGroups(settings, cold_settings, now_ms)
+        # Pulls of groups that read too many cold messages. Nothing wakes them before their time.
+        self.slowed_pulls = HeldPulls(time.monotonic)
+        self.cold_flow = ColdFlowControl(store, self.cold_groups, consumers, self.slowed_pulls)
         # Of pops and administration, too.
         self.slices = LoopSlices()
         topics.on_change(self._topics_changed)
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Start the background tasks."""
-        supervisor.every("held pulls", TICK_SECONDS, self.held_pulls.expire)
+        supervisor.every("held pulls", TICK_SECONDS, self.tick)
+        supervisor.every("cold reads of groups", PERIOD_SECONDS, self.cold_groups.end_period)
         supervisor.every("check held pulls", _CHECK_SECONDS, self.held_pulls.check_all)
+
+    def tick(self) -> None:
+        """Answer the pulls whose time has ended; called every tenth of a second."""
+        if self._store.holds_reads:
+            self._were_held = True
+        elif self._were_held:
+            self._were_held = False
+            self.held_pulls.wake_all()
+        self.held_pulls.expire()
+        self.slowed_pulls.expire()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Drop the pulls of a client that has disconnected."""
+        self.held_pulls.connection_closed(connection)
+        self.slowed_pulls.connection_closed(connection)
+
+    def release_all(self) -> None:
+        """Answer every held pull now, with or without a message, and hold no more."""
+        self.slowed_pulls.release_all()
+        self.held_pulls.release_all()
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Wake the pulls that are held for a queue, for a reason other than a message."""
@@ -48,3 +89,4 @@ class PullService:
 
     def _topics_changed(self, change: TopicsChanged) -> None:
         self.held_pulls.topics_removed(change.removed)
+        self.slowed_pulls.topics_removed(change.removed)

@@ -132,11 +132,13 @@ class ControlledReplication:
         """Take over a new epoch, set or master; another role gets another broker."""
         if self.in_sync is not None:
             if not role.is_master:
+                self._store.replicas.depose()
                 return
             if role.epoch > self._epoch:
                 # Appends run on this thread, too: none comes between the end of the log and the epoch.
                 self._epoch = role.epoch
                 self._begin_epoch(role.epoch)
+                self._store.replicas.elected()
             self.in_sync.told(role.sync_state)
         elif self._follower is not None and role.epoch > self._epoch:
             self._epoch = role.epoch

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..store.api import Epoch, agreeing_end
 from .comparison import Unrelated, common_end
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .lookup import MasterLookup
 
 log = logging.getLogger("rmq.broker.replication")
+
+# A master that is deposed without hearing of it stores messages for seconds.
+_LARGEST_UNSHARED_BYTES: Final = 64 << 20
 
 
 class EpochMasterConnection(MasterConnection):
@@ -131,16 +134,21 @@ class EpochFollower(Follower):
         by_epochs = agreeing_end(self._epochs.epochs, end, told.epochs, told.log_end)
         # Apache's master does not send a part of its log that has no epoch.
         first = told.epochs[0].start if told.epochs else 0
-        if first < min(end, told.log_end):
-            known = LogExtent(max(extent.begin, first), told.log_end)
-            common = await common_end(store, known, self._executor, compared)
-        elif by_epochs >= 0:
-            common = by_epochs
-        else:
-            raise Unrelated(
-                f"this log ends at {end}, the master's epochs begin at {first}: the logs cannot be compared. "
-                "Copy the master's store, or remove this one"
-            )
+        try:
+            if first < min(end, told.log_end):
+                known = LogExtent(max(extent.begin, first), told.log_end)
+                common = await common_end(store, known, self._executor, compared)
+            elif by_epochs >= 0:
+                common = by_epochs
+            else:
+                raise Unrelated(
+                    f"this log ends at {end}, the master's epochs begin at {first}: the logs cannot be "
+                    "compared. Copy the master's store, or remove this one"
+                )
+        except Unrelated:
+            if by_epochs >= 0 or not self._began_before(told):
+                raise
+            common = 0
         if common != end:
             log.error(
                 "logs differ by_epochs=%d by_bytes=%d own_epochs=%s master_epochs=%s",
@@ -148,6 +156,17 @@ class EpochFollower(Follower):
             )
             await self._truncate(master, common, end)
         await loop.run_in_executor(self._executor, self._epochs.follow, told.epochs, end)
+
+    def _began_before(self, told: MasterHandshake) -> bool:
+        """Whether the master was elected with an empty log, and this log is of a master before it.
+
+        Then no message of this log was acknowledged. A large log is left to operators: an unclean election
+        of a broker that lost its disk looks the same.
+        """
+        own, end = self._epochs.epochs, self._store.max_phy_offset()
+        if not own or not told.epochs or end > _LARGEST_UNSHARED_BYTES:
+            return False
+        return own[0].start == told.epochs[0].start == 0 and own[-1].number < told.epochs[0].number
 
     async def _receive(self, connection: MasterConnection) -> None:
         assert isinstance(connection, EpochMasterConnection)

@@ -19,6 +19,7 @@ from rmq_remoting.daemon.tls_settings import TlsSettings
 from ..store.api import PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 from .access import BrokerAccessSettings
 from .acting import ActingSettings
+from .cold_data import ColdDataSettings
 from .controller import ControllerSettings
 from .filters import FilterSettings
 from .pop import PopSettings
@@ -48,6 +49,7 @@ class BrokerSettings(
     TransactionSettings,
     TimerSettings,
     PullSettings,
+    ColdDataSettings,
     QuerySettings,
     StoreSettings,
     ReplicationSettings,

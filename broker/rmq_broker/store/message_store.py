@@ -46,6 +46,7 @@ from .recovery.stop_marker import StopKind, StopMarker
 from .recovery.topic_deletions import TopicDeletions
 from .recovery.truncation import Truncation, TruncationFile
 from .replicas.epochs import EpochFile
+from .replicas.held_reads import HeldReads
 from .replicas.in_sync_set import InSyncReplicas
 from .replicas.replica_set import ReplicaSet
 from .settings import FlushDiskType, PullSettings, QuerySettings, ReplicationSettings, StoreSettings
@@ -143,6 +144,7 @@ class MessageStore(QueueReads):
             kind = InSyncReplicas
             self.epochs = EpochFile(replication.store_path_epoch_file or root / "epochFileCheckpoint")
         self.replicas = kind(replication, lambda: commit_log.max_offset, self.health, self._confirm)
+        self._held_reads = HeldReads(self.replicas)
         self._truncation_file = TruncationFile(root)
         self.truncation: Truncation | None = None  # what the start has cut off
         self._flushed_end = 0  # with synchronous flushing: the end of the last flush
@@ -278,6 +280,11 @@ class MessageStore(QueueReads):
         if self.commits is not None:
             self.commits.start()
         self.replicas.start()
+        end = self.commit_log.max_offset
+        if self.is_replica and self.epochs is not None and end:
+            self._held_reads.hold(end)
+        else:
+            self._held_reads.start(end)
         self.answers_when_durable = self.commits is not None or self.replicas.is_synchronous
         self._tasks = [
             loop.create_task(self._run_flusher(), name="store-flush"),
@@ -325,6 +332,7 @@ class MessageStore(QueueReads):
             self._lock = None
 
     def _cancel_tasks(self) -> list[asyncio.Task[None]]:
+        self._held_reads.stop()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -361,6 +369,7 @@ class MessageStore(QueueReads):
     def _confirm(self) -> None:
         """Let consumers see the messages that are on disk, and on replicas, as far as both are asked for."""
         confirmed = self.replicas.confirmed_offset
+        self._held_reads.confirmed(confirmed)
         if self.commits is not None:
             confirmed = min(confirmed, self._flushed_end)
         self.appender.confirmed(confirmed)
@@ -417,6 +426,11 @@ class MessageStore(QueueReads):
         return future
 
     # --- replication ---
+
+    @property
+    def holds_reads(self) -> bool:
+        """Whether consumers wait: after a start, until replicas have the end of the log."""
+        return self._held_reads.are_held
 
     def transferable(self, offset: int, max_bytes: int) -> bytes | None:
         """Return bytes of the log from `offset` on that replicas may have; None if there are none now.
@@ -494,6 +508,8 @@ class MessageStore(QueueReads):
     def confirm_data(self, offset: int | None) -> None:
         """Let consumers see appended bytes up to `offset` only; None, the default: all. Raises OSError."""
         self._data_confirmed = offset
+        if offset is not None:
+            self._held_reads.confirmed(offset)
         if self._replica is not None:
             self._replica.confirm(offset)
 
@@ -610,6 +626,7 @@ class MessageStore(QueueReads):
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(self.commit_log.store_timestamp(self.commit_log.min_offset)),
             "flushBehindBytes": str(self.commit_log.unflushed_bytes),
+            "getMessageEntireTimeMax": str(int(self.read_statistics.longest_read_seconds * 1000)),
         }
 
 

@@ -256,6 +256,26 @@ class PullSettings(SettingsGroup):
         "accessMessageInMemoryMaxRatio",
         "Messages within this share of the machine's memory from the end of the log count as in memory.",
     )
+    access_message_in_memory_hot_ratio: Percent = live(
+        26,
+        "accessMessageInMemoryHotRatio",
+        "Messages further than this share of the machine's memory from the end of the log may be cold.",
+    )
+    cold_data_flow_control_enable: JavaBoolean = live(
+        False,
+        "coldDataFlowControlEnable",
+        "Slow groups down that pull more cold messages than their threshold (cgColdReadThreshold).",
+    )
+    cold_data_scan_enable: JavaBoolean = live(
+        False,
+        "coldDataScanEnable",
+        "Of the messages that may be cold, count only those for which the broker has to read from the disk.",
+    )
+    data_read_ahead_enable: JavaBoolean = live(
+        True,
+        "dataReadAheadEnable",
+        "After a read from the disk, have the system read the following MiB of the log for the same queue.",
+    )
     max_filter_message_bytes: JavaInt = live(
         16_000,
         "maxFilterMessageSize",

@@ -11,7 +11,7 @@ from rmq_client import AccessRule
 from ..declaring import command, command_group
 from ..session import Session
 from .common import BrokerOption, ClusterOption
-from .user import UserArgument
+from .user import SourceArgument, TargetArgument, UserArgument, UsersOption
 
 app = command_group("Manage rules, which say what users may do.")
 
@@ -95,3 +95,18 @@ def delete(
     if session.may_destroy(f"delete {what} of user {user}"):
         session.admin.delete_rules(user, resource, cluster=cluster, broker_name=broker)
         session.out.note(f"{what} of user {user}: deleted")
+
+
+@command(
+    app,
+    "copy",
+    "rmq acl copy broker-a broker-b --dry-run",
+    "rmq acl copy broker-a broker-b --user till --user audit",
+    changes=True,
+)
+def copy(session: Session, source: SourceArgument, target: TargetArgument, user: UsersOption = None) -> None:
+    """Copy the rules of users from one broker to another, which must have the users."""
+    what = f"the rules of {', '.join(user)}" if user else "the rules of all users"
+    if session.may(f"copy {what} from {source} to {target}"):
+        done = session.admin.copy_rules(source, target, user or None)
+        session.out.note(f"copied to {target}: {', '.join(done) or 'nothing'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated
 
 import typer
@@ -29,8 +30,8 @@ def list_brokers(session: Session) -> None:
                 "role": "replica" if number else "master",
                 "address": address,
             }
-            for name, broker in sorted(info.broker_addr_table.items())
-            for number, address in sorted(broker.broker_addrs.items())
+            for name, broker in info.brokers.items()
+            for number, address in broker.addresses.items()
         ],
         ("cluster", "broker", "id", "role", "address"),
     )
@@ -40,6 +41,30 @@ def list_brokers(session: Session) -> None:
 def status(session: Session, broker: BrokerArgument, broker_id: IdOption = 0) -> None:
     """Show the state of a broker: throughput, disk, queues, versions."""
     session.out.record(session.admin.broker_status(broker, broker_id))
+
+
+@command(app, "runtime", "rmq broker runtime broker-a", "rmq broker runtime broker-a -o json")
+def runtime(session: Session, broker: BrokerArgument, broker_id: IdOption = 0) -> None:
+    """Show what a broker has done since its start, and does now."""
+    found = session.admin.broker_runtime(broker, broker_id)
+    record: dict[str, object] = {
+        field.name: getattr(found, field.name) for field in fields(found) if field.name != "requests"
+    }
+    for kind, each in found.requests.items():
+        record[f"{kind}_waiting"] = each.waiting
+        record[f"{kind}_longest_wait_seconds"] = each.longest_wait_seconds
+    session.out.record(record)
+
+
+@command(app, "epochs", "rmq broker epochs broker-a", "rmq broker epochs broker-a --id 2 -o csv")
+def epochs(session: Session, broker: BrokerArgument, broker_id: IdOption = 0) -> None:
+    """Show which master wrote which part of a broker's log, with a controller."""
+    found = session.admin.broker_epochs(broker, broker_id)
+    session.out.note(f"broker {found.broker_name}, id {found.broker_id}; log end {found.log_end}")
+    session.out.rows(
+        [{"epoch": each.epoch, "start": each.start, "end": each.end} for each in found.epochs],
+        ("epoch", "start", "end"),
+    )
 
 
 @command(app, "settings", "rmq broker settings broker-a", "rmq broker settings broker-a --match flush -o csv")

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from rmq_client import Admin, MessageExt, MessageQueue, PullConsumer
+from rmq_client import Admin, MessageExt, MessageQueue, PullConsumer, Sql
 
 from ..declaring import command
 from ..exits import CommandFailed, Exit
@@ -70,14 +70,17 @@ def consume(
     end = None if until is None else parse_time(until)
     idle_seconds = None if idle is None else parse_duration(idle)
     printer = MessagePrinter(session.out, form)
-    if group is not None and (queue is not None or sql is not None):
-        raise CommandFailed("--group goes with neither --queue nor --sql", Exit.USAGE)
+    if group is not None and queue is not None:
+        raise CommandFailed("--group does not go with --queue: the group divides the queues", Exit.USAGE)
 
     async def run() -> int:
         if group is not None:
             patience = idle_seconds if idle_seconds is not None or follow_on else _IDLE_SECONDS
             place = _Membership(
-                topic, group, expression, since or ("first" if start == "earliest" else "last")
+                topic,
+                group,
+                expression if sql is None else Sql(sql),
+                since or ("first" if start == "earliest" else "last"),
             )
             return await _consume(session, place, printer, count, end, patience)
         only = None if queue is None else queue_of(topic, queue)

@@ -10,8 +10,7 @@ import typer
 from ..declaring import command, command_group
 from ..exits import CommandFailed, Exit
 from ..session import Session
-from ..times import time_of
-from .common import AttributesOption, BrokerOption, ClusterOption, TopicArgument, changes_of
+from .common import AttributesOption, BrokerOption, ClusterOption, TopicArgument, changes_of, queue_of
 
 app = command_group("Create, change, delete, list and show topics.")
 
@@ -30,8 +29,8 @@ def list_topics(
 ) -> None:
     """List topics."""
     admin = session.admin
-    brokers = admin.cluster_info()
-    hidden = {*brokers.broker_addr_table, *brokers.cluster_addr_table}
+    known = admin.cluster_info()
+    hidden = {*known.brokers, *known.clusters}
     names = [
         name
         for name in admin.topics(cluster=cluster)
@@ -130,7 +129,7 @@ def update(
 def delete(session: Session, topic: TopicArgument) -> None:
     """Delete a topic with its messages."""
     stats = session.admin.topic_stats(topic)
-    messages = sum(each.max_offset - each.min_offset for each in stats.values())
+    messages = sum(each.messages for each in stats.values())
     if session.may_destroy(f"delete topic {topic} with {messages} messages in {len(stats)} queues"):
         session.admin.delete_topic(topic)
         session.out.note(f"topic {topic} is deleted")
@@ -147,12 +146,49 @@ def stats(session: Session, topic: TopicArgument) -> None:
                 "queue": queue.queue_id,
                 "first_offset": each.min_offset,
                 "end_offset": each.max_offset,
-                "messages": each.max_offset - each.min_offset,
-                "last_message": time_of(each.last_update_timestamp),
+                "messages": each.messages,
+                "last_message": each.last_stored,
             }
             for queue, each in sorted(found.items())
         ],
         ("broker", "queue", "first_offset", "end_offset", "messages", "last_message"),
+    )
+
+
+@command(
+    app,
+    "entries",
+    "rmq topic entries orders broker-a:0 --from 100 --count 20",
+    "rmq topic entries orders broker-a:0 --group till",
+)
+def entries(
+    session: Session,
+    topic: TopicArgument,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="BROKER:ID.")],
+    begin: Annotated[int, typer.Option("--from", min=0, help="Offset of the first entry.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="Maximum number of entries.")] = 10,
+    group: Annotated[
+        str | None, typer.Option(help="Tell for each entry whether the group's filter may accept it.")
+    ] = None,
+) -> None:
+    """Show where the messages of a queue are in the broker's log."""
+    found = session.admin.queue_entries(queue_of(topic, queue), begin, max_entries=count, group=group)
+    session.out.note(f"the queue has the offsets from {found.min_offset} to before {found.max_offset}")
+    if group is not None and found.filter_text:
+        session.out.note(f"filter of group {group}: {found.expression or ''} {found.filter_text}".rstrip())
+    session.out.rows(
+        [
+            {
+                "offset": each.offset,
+                "log_offset": each.physical_offset,
+                "bytes": each.size_bytes,
+                "tags_code": each.tags_code,
+                "matches": each.matches,
+                "details": each.details,
+            }
+            for each in found.entries
+        ],
+        ("offset", "log_offset", "bytes", "tags_code", "matches", "details"),
     )
 
 

@@ -14,6 +14,9 @@ from .common import BrokerOption, ClusterOption
 app = command_group("Manage the users of brokers with access control.")
 
 UserArgument = Annotated[str, typer.Argument(metavar="USER", help="Name of the user: the access key.")]
+SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of the broker to copy from.")]
+TargetArgument = Annotated[str, typer.Argument(metavar="TARGET", help="Name of the broker to copy to.")]
+UsersOption = Annotated[list[str] | None, typer.Option("--user", help="Only this user; may be repeated.")]
 PasswordOption = Annotated[
     str | None,
     typer.Option(envvar="RMQ_NEW_PASSWORD", help="The user's secret key; without it, it is asked for."),
@@ -85,3 +88,18 @@ def delete(
     if session.may_destroy(f"delete user {user} from {broker or cluster or ', '.join(found)}"):
         session.admin.delete_user(user, cluster=cluster, broker_name=broker)
         session.out.note(f"user {user} is deleted")
+
+
+@command(
+    app,
+    "copy",
+    "rmq user copy broker-a broker-b --dry-run",
+    "rmq user copy broker-a broker-b --user till --user audit",
+    changes=True,
+)
+def copy(session: Session, source: SourceArgument, target: TargetArgument, user: UsersOption = None) -> None:
+    """Copy users with their passwords from one broker to another. A super user has to ask."""
+    what = f"the users {', '.join(user)}" if user else "all users"
+    if session.may(f"copy {what} from {source} to {target}"):
+        done = session.admin.copy_users(source, target, user or None)
+        session.out.note(f"copied to {target}: {', '.join(done) or 'nothing'}")

@@ -31,6 +31,7 @@ from rmq_remoting.headers.access_control import (
 )
 
 from ..errors import AlreadyExists, UsageError
+from .arguments import checked
 from .base import AdminBase
 from .results import AccessRule, User, UserRules
 
@@ -48,6 +49,7 @@ class AccessAdmin(AdminBase):
 
     # --- users ---
 
+    @checked
     async def create_user(
         self,
         name: str,
@@ -62,8 +64,6 @@ class AccessAdmin(AdminBase):
         A super user may do everything, others what rules allow. Raises AlreadyExists if a master has the
         user, and other ClientErrors.
         """
-        if not name or not password:
-            raise UsageError("a user needs a name and a password, which are access key and secret key")
         masters = await self._masters(cluster, broker_name)
         found = await self._users_named(name, masters)
         there = ", ".join(sorted(broker for broker, user in found.items() if user is not None))
@@ -80,6 +80,7 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, body, about=f"user {name}")
         )
 
+    @checked
     async def update_user(
         self,
         name: str,
@@ -107,6 +108,7 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, body, about=f"user {name}")
         )
 
+    @checked
     async def delete_user(
         self, name: str, *, cluster: str | None = None, broker_name: str | None = None
     ) -> None:
@@ -117,24 +119,27 @@ class AccessAdmin(AdminBase):
             masters, lambda address: self._api.call(address, code, header, about=f"user {name}")
         )
 
+    @checked
     async def user(self, name: str) -> dict[str, User]:
         """Return a user by broker name, for the masters that have it. Raises ClientError."""
         found = await self._users_named(name, await self._masters())
         return {broker: _user(info) for broker, info in sorted(found.items()) if info is not None}
 
+    @checked
     async def users(self, filter: str = "") -> dict[str, list[User]]:
         """Return the users whose names contain `filter`, by broker name. Raises ClientError."""
         header, code = ListUsersRequestHeader(filter=filter), RequestCode.AUTH_LIST_USER
         found = await self._of_each(
             await self._masters(),
             lambda address: self._body(
-                address, code, header, "list of users", lambda body: _decode_list(UserInfo, body)
+                address, code, header, "list of users", lambda body: decode_list(UserInfo, body)
             ),
         )
         return {broker: [_user(info) for info in infos] for broker, infos in sorted(found.items())}
 
     # --- rules ---
 
+    @checked
     async def create_rules(
         self,
         user: str,
@@ -144,9 +149,10 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Add rules to a user; each replaces an older one for the same resource. Raises ClientError."""
-        header = CreateAclRequestHeader(subject=_subject(user))
+        header = CreateAclRequestHeader(subject=subject_of(user))
         await self._write_rules(RequestCode.AUTH_CREATE_ACL, header, user, rules, cluster, broker_name)
 
+    @checked
     async def update_rules(
         self,
         user: str,
@@ -156,7 +162,7 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Change rules of a user, each of them the rule for its resource. Raises ClientError."""
-        header = UpdateAclRequestHeader(subject=_subject(user))
+        header = UpdateAclRequestHeader(subject=subject_of(user))
         await self._write_rules(RequestCode.AUTH_UPDATE_ACL, header, user, rules, cluster, broker_name)
 
     async def _write_rules(
@@ -170,12 +176,13 @@ class AccessAdmin(AdminBase):
     ) -> None:
         if not rules:
             raise UsageError("rules is empty: give at least one AccessRule(...)")
-        body = _acl(user, rules).encode()
+        body = acl_of(user, rules).encode()
         masters = await self._masters(cluster, broker_name)
         await self._of_each(
             masters, lambda address: self._api.call(address, code, header, body, about=f"rules of {user}")
         )
 
+    @checked
     async def delete_rules(
         self,
         user: str,
@@ -185,18 +192,19 @@ class AccessAdmin(AdminBase):
         broker_name: str | None = None,
     ) -> None:
         """Delete a user's rule for a resource, or all rules of the user. Raises ClientError."""
-        header = DeleteAclRequestHeader(subject=_subject(user), resource=resource)
+        header = DeleteAclRequestHeader(subject=subject_of(user), resource=resource)
         masters, code = await self._masters(cluster, broker_name), RequestCode.AUTH_DELETE_ACL
         await self._of_each(
             masters, lambda address: self._api.call(address, code, header, about=f"rules of {user}")
         )
 
+    @checked
     async def user_rules(self, user: str) -> dict[str, UserRules]:
         """Return the rules of a user by broker name; masters without rules are left out.
 
         Raises ClientError.
         """
-        header, code = GetAclRequestHeader(subject=_subject(user)), RequestCode.AUTH_GET_ACL
+        header, code = GetAclRequestHeader(subject=subject_of(user)), RequestCode.AUTH_GET_ACL
         found = await self._of_each(
             await self._masters(),
             lambda address: self._body(
@@ -207,8 +215,9 @@ class AccessAdmin(AdminBase):
                 lambda body: AclInfo.decode(body) if body else None,
             ),
         )
-        return {broker: _rules(info) for broker, info in sorted(found.items()) if info is not None}
+        return {broker: rules_of(info) for broker, info in sorted(found.items()) if info is not None}
 
+    @checked
     async def rules(self, user_filter: str = "", resource_filter: str = "") -> dict[str, list[UserRules]]:
         """Return the rules of all users by broker name.
 
@@ -222,10 +231,10 @@ class AccessAdmin(AdminBase):
                 RequestCode.AUTH_LIST_ACL,
                 header,
                 "list of rules",
-                lambda body: _decode_list(AclInfo, body),
+                lambda body: decode_list(AclInfo, body),
             ),
         )
-        return {broker: [_rules(info) for info in infos] for broker, infos in sorted(found.items())}
+        return {broker: [rules_of(info) for info in infos] for broker, infos in sorted(found.items())}
 
     async def _users_named(self, name: str, masters: dict[str, str]) -> dict[str, UserInfo | None]:
         header, code = GetUserRequestHeader(username=name), RequestCode.AUTH_GET_USER
@@ -246,11 +255,13 @@ def _user(info: UserInfo) -> User:
     )
 
 
-def _subject(user: str) -> str:
+def subject_of(user: str) -> str:
+    """Return a user as the subject of rules."""
     return user if user.startswith(_SUBJECT) else _SUBJECT + user
 
 
-def _acl(user: str, rules: Sequence[AccessRule]) -> AclInfo:
+def acl_of(user: str, rules: Sequence[AccessRule]) -> AclInfo:
+    """Return rules of a user as brokers read them."""
     by_policy: dict[str, list[PolicyEntryInfo]] = {}
     for rule in rules:
         entry = PolicyEntryInfo(
@@ -261,12 +272,13 @@ def _acl(user: str, rules: Sequence[AccessRule]) -> AclInfo:
         )
         by_policy.setdefault(rule.policy, []).append(entry)
     return AclInfo(
-        subject=_subject(user),
+        subject=subject_of(user),
         policies=[PolicyInfo(policy_type=policy, entries=entries) for policy, entries in by_policy.items()],
     )
 
 
-def _rules(info: AclInfo) -> UserRules:
+def rules_of(info: AclInfo) -> UserRules:
+    """Return the rules that a broker has of a user."""
     return UserRules(
         user=(info.subject or "").removeprefix(_SUBJECT),
         rules=tuple(
@@ -283,7 +295,8 @@ def _rules(info: AclInfo) -> UserRules:
     )
 
 
-def _decode_list(kind: type[BodyT], body: bytes) -> list[BodyT]:
+def decode_list(kind: type[BodyT], body: bytes) -> list[BodyT]:
+    """Return the items of a list; an empty body is an empty list. Raises BodyError, JsonError."""
     if not body:
         return []
     items = fastjson.loads(body)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from .access import AccessAdmin
+from .access_copies import AccessCopyAdmin
 from .brokers import BrokerAdmin
+from .cold_data import ColdDataAdmin
+from .controllers import ControllerAdmin
 from .dead_letters import DeadLetterAdmin
 from .name_servers import NameServerAdmin
 from .offset_changes import OffsetChangeAdmin
 from .queries import QueryAdmin
+from .static_topics import StaticTopicAdmin
 
 
 class Admin(
     DeadLetterAdmin,
     QueryAdmin,
     OffsetChangeAdmin,
+    StaticTopicAdmin,
     BrokerAdmin,
+    ColdDataAdmin,
+    ControllerAdmin,
     NameServerAdmin,
-    AccessAdmin,
+    AccessCopyAdmin,
 ):
     """Administration of a cluster.
 

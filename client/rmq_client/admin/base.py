@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from rmq_remoting.bodies.route import MASTER_BROKER_ID, ClusterInfo
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.bodies.route import ClusterInfo as ClusterInfoBody
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.base import Header
 from rmq_remoting.message_queue import MessageQueue
@@ -20,6 +21,8 @@ from ..network.instance import ClientInstance
 from ..network.routing import TopicRoute
 from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
+from .arguments import checked
+from .results import BrokerAddresses, ClusterInfo
 
 T = TypeVar("T")
 
@@ -62,11 +65,21 @@ class AdminBase(Lifetime):
         if instance is not None and not instance.is_forked:
             await uninterrupted(instance.release())
 
+    @checked
     async def cluster_info(self) -> ClusterInfo:
-        """Return all brokers. Raises ClientError."""
-        instance = self._running()
-        return await instance.run(instance.name_servers.cluster_info())
+        """Return all brokers, with their replicas. Raises ClientError."""
+        body = await self._cluster()
+        return ClusterInfo(
+            brokers={
+                name: BrokerAddresses(name, broker.cluster or "", dict(sorted(broker.broker_addrs.items())))
+                for name, broker in sorted(body.broker_addr_table.items())
+            },
+            clusters={
+                cluster: tuple(sorted(names)) for cluster, names in sorted(body.cluster_addr_table.items())
+            },
+        )
 
+    @checked
     async def topic_route(self, topic: str) -> TopicRoute:
         """Return the current route of a topic. Raises TopicNotFound and other ClientErrors."""
         instance = self._running()
@@ -74,9 +87,13 @@ class AdminBase(Lifetime):
 
     # --- which brokers ---
 
+    async def _cluster(self) -> ClusterInfoBody:
+        instance = self._running()
+        return await instance.run(instance.name_servers.cluster_info())
+
     async def _masters(self, cluster: str | None = None, broker_name: str | None = None) -> dict[str, str]:
         """Return the addresses of the chosen masters by broker name. Raises UsageError if there are none."""
-        info = await self.cluster_info()
+        info = await self._cluster()
         masters = {
             name: broker.broker_addrs[MASTER_BROKER_ID]
             for name, broker in info.broker_addr_table.items()
@@ -92,7 +109,7 @@ class AdminBase(Lifetime):
 
     async def _broker(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> str:
         """Return the address of one broker. Raises UsageError if the name servers do not know it."""
-        info = await self.cluster_info()
+        info = await self._cluster()
         broker = info.broker_addr_table.get(broker_name)
         address = None if broker is None else broker.broker_addrs.get(broker_id)
         if address is None:

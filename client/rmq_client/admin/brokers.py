@@ -12,9 +12,11 @@ from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.admin import ViewBrokerStatsDataRequestHeader
 
-from ..checks import check_choice
 from ..errors import UsageError
+from .arguments import checked, checked_with, one_of
 from .base import AdminBase
+from .broker_results import BrokerRuntime
+from .broker_runtime import runtime_of
 from .property_lines import parse_lines, to_lines
 from .results import Figure, Figures, ReplicaState, ReplicationStatus, time_of
 
@@ -28,6 +30,7 @@ _CLEANINGS: Final = {
 class BrokerAdmin(AdminBase):
     """Administration of brokers. `broker_id` 0 is the master of a broker name, others are replicas."""
 
+    @checked
     async def broker_settings(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> dict[str, str]:
         """Return the settings of a broker by Apache's keys. Raises ClientError."""
         return await self._body(
@@ -38,6 +41,7 @@ class BrokerAdmin(AdminBase):
             lambda body: parse_lines(body.decode("utf-8", "replace")),
         )
 
+    @checked
     async def update_broker_settings(
         self, broker_name: str, settings: Mapping[str, str], broker_id: int = MASTER_BROKER_ID
     ) -> None:
@@ -56,6 +60,7 @@ class BrokerAdmin(AdminBase):
             about=f"change of settings of broker {broker_name}",
         )
 
+    @checked
     async def broker_status(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> dict[str, str]:
         """Return the runtime information of a broker, by Apache's names. Raises ClientError."""
         table = await self._body(
@@ -67,6 +72,12 @@ class BrokerAdmin(AdminBase):
         )
         return dict(sorted(table.table.items()))
 
+    @checked
+    async def broker_runtime(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> BrokerRuntime:
+        """Return what a broker has done since its start, and does now. Raises ClientError."""
+        return runtime_of(await self.broker_status(broker_name, broker_id))
+
+    @checked
     async def broker_figures(self, broker_name: str, statistic: str, key: str) -> Figures:
         """Return one of Apache's statistics of a broker.
 
@@ -83,6 +94,7 @@ class BrokerAdmin(AdminBase):
         )
         return Figures(_figure(data.stats_minute), _figure(data.stats_hour), _figure(data.stats_day))
 
+    @checked
     async def replication_status(
         self, broker_name: str, broker_id: int = MASTER_BROKER_ID
     ) -> ReplicationStatus:
@@ -119,6 +131,7 @@ class BrokerAdmin(AdminBase):
             bytes_per_second=own.transferred_byte_in_second,
         )
 
+    @checked_with(what=one_of(*_CLEANINGS))
     async def clean_brokers(
         self, what: str, *, cluster: str | None = None, broker_name: str | None = None
     ) -> list[str]:
@@ -126,7 +139,6 @@ class BrokerAdmin(AdminBase):
 
         Brokers do the same by themselves in intervals. Raises ClientError.
         """
-        check_choice("what", what, tuple(_CLEANINGS))
         masters = await self._masters(cluster, broker_name)
         about = f"cleaning of {what}"
         await self._of_each(masters, lambda address: self._api.call(address, _CLEANINGS[what], about=about))

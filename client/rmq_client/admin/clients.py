@@ -16,6 +16,7 @@ from rmq_remoting.headers.client import (
 from rmq_remoting.message import MessageExt
 
 from ..errors import BrokerError, ClientError, NotFound, RouteError
+from .arguments import checked
 from .groups import GroupAdmin
 from .results import ClientConnection, ConsumeRates, ConsumerState, Delivery, GroupConnections
 
@@ -23,6 +24,7 @@ from .results import ClientConnection, ConsumeRates, ConsumerState, Delivery, Gr
 class ClientAdmin(GroupAdmin):
     """Connected clients."""
 
+    @checked
     async def consumer_ids(self, group: str, topic: str) -> list[str]:
         """Return the client ids of the live consumers of a group, as a broker of the topic knows them.
 
@@ -35,6 +37,7 @@ class ClientAdmin(GroupAdmin):
                 return await self._consumer_ids(address, self._namespace.wrap(group))
         raise RouteError(f"topic {topic} has no broker with an address: no broker can be asked")
 
+    @checked
     async def group_connections(self, group: str) -> GroupConnections:
         """Return the connected consumers of a group on all masters, and what they subscribe to.
 
@@ -60,6 +63,7 @@ class ClientAdmin(GroupAdmin):
             message_model=None if first is None or first.message_model is None else first.message_model.value,
         )
 
+    @checked
     async def producer_connections(self, group: str | None = None) -> dict[str, list[ClientConnection]]:
         """Return the connected producers of all masters by group, or of one group. Raises ClientError."""
         wanted = None if group is None else self._namespace.wrap(group)
@@ -85,6 +89,7 @@ class ClientAdmin(GroupAdmin):
             self._namespace.unwrap(name): list(_merged(brokers)) for name, brokers in sorted(by_group.items())
         }
 
+    @checked
     async def consumer_state(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerState:
         """Ask a running consumer for its state, through a broker that it is connected to.
 
@@ -123,6 +128,7 @@ class ClientAdmin(GroupAdmin):
             stacks=info.jstack,
         )
 
+    @checked
     async def deliver_message(self, group: str, client_id: str, message: MessageExt) -> Delivery:
         """Let one running consumer consume a stored message now, whatever the group's offsets.
 

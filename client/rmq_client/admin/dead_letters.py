@@ -20,6 +20,7 @@ from ..errors import TopicNotFound, UsageError
 from ..names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from ..producer.producer import Producer
 from ..results import SendResult
+from .arguments import checked
 from .groups import GroupAdmin
 from .messages import MessageAdmin
 
@@ -44,6 +45,7 @@ class DeadLetterAdmin(MessageAdmin, GroupAdmin):
             await producer.stop()
         await super().stop()
 
+    @checked
     async def dead_letter_counts(self) -> dict[str, int]:
         """Return the number of dead letters by group, of groups that have some. Raises ClientError."""
         counts: dict[str, int] = {}
@@ -55,6 +57,7 @@ class DeadLetterAdmin(MessageAdmin, GroupAdmin):
                     counts[topic.removeprefix(DEAD_LETTER_TOPIC_PREFIX)] = count
         return counts
 
+    @checked
     async def dead_letters(
         self,
         group: str,
@@ -75,6 +78,7 @@ class DeadLetterAdmin(MessageAdmin, GroupAdmin):
             await self._check_group(self._namespace.checked_group(group), await self._masters())
             return []  # brokers create the topic with the group's first dead letter
 
+    @checked
     async def resend_dead_letter(self, message: MessageExt, *, to_topic: str | None = None) -> SendResult:
         """Send a dead letter again, to the consumers of its group alone or to a topic.
 

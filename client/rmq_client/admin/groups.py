@@ -23,9 +23,9 @@ from rmq_remoting.headers.consumer import (
     UpdateGroupForbiddenRequestHeader,
 )
 
-from ..checks import check_int
 from ..errors import AlreadyExists, GroupNotFound, PermissionDenied
 from ..names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from .arguments import checked
 from .results import GroupSettings
 from .topics import TopicAdmin
 
@@ -47,6 +47,7 @@ _SYSTEM_PREFIX: Final = "CID_RMQ_SYS_"
 class GroupAdmin(TopicAdmin):
     """Administration of consumer groups."""
 
+    @checked
     async def create_group(
         self,
         group: str,
@@ -68,8 +69,6 @@ class GroupAdmin(TopicAdmin):
         no error, otherwise AlreadyExists is raised and nothing is created. Raises ClientError.
         """
         group = self._namespace.checked_group(group)
-        check_int("max_retries", max_retries, least=0)
-        check_int("retry_queues", retry_queues, least=0)
         config = SubscriptionGroupConfig(
             group_name=group,
             consume_enable=consume_enabled,
@@ -90,6 +89,7 @@ class GroupAdmin(TopicAdmin):
             *(self._put_group(address, config) for name, address in masters.items() if name not in there)
         )
 
+    @checked
     async def update_group(
         self,
         group: str,
@@ -116,9 +116,6 @@ class GroupAdmin(TopicAdmin):
             "consume_enable": consume_enabled,
             "consume_broadcast_enable": broadcast_enabled,
         }
-        for name, number in (("max_retries", max_retries), ("retry_queues", retry_queues)):
-            if number is not None:
-                check_int(name, number, least=0)
         masters = await self._masters(cluster, broker_name)
         found = await self._known_group(group, masters)
         update = {name: value for name, value in changes.items() if value is not None}
@@ -132,6 +129,7 @@ class GroupAdmin(TopicAdmin):
             )
         )
 
+    @checked
     async def delete_group(
         self, group: str, *, keep_offsets: bool = False, keep_topics: bool = False, missing_ok: bool = False
     ) -> None:
@@ -156,6 +154,7 @@ class GroupAdmin(TopicAdmin):
             for prefix in (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX):
                 await self.delete_topic(prefix + name, missing_ok=True)
 
+    @checked
     async def groups(self, *, system: bool = False) -> list[str]:
         """Return the names of all groups, or of those in the namespace; with `system` also brokers' own.
 
@@ -170,6 +169,7 @@ class GroupAdmin(TopicAdmin):
             if namespace.has(name) and (system or not is_system_group(name))
         )
 
+    @checked
     async def group_settings(self, group: str) -> dict[str, GroupSettings]:
         """Return the settings of a group by broker name. Raises GroupNotFound and other ClientErrors."""
         found = await self._known_group(self._namespace.checked_group(group), await self._masters())
@@ -187,6 +187,7 @@ class GroupAdmin(TopicAdmin):
             for name, config in sorted(found.items())
         }
 
+    @checked
     async def group_topics(self, group: str) -> list[str]:
         """Return the topics in which a group has offsets, without retry topics. Raises ClientError."""
         group = self._namespace.checked_group(group)
@@ -203,6 +204,7 @@ class GroupAdmin(TopicAdmin):
             self._namespace.unwrap(topic) for topic in topics if not topic.startswith(RETRY_TOPIC_PREFIX)
         )
 
+    @checked
     async def topic_groups(self, topic: str) -> list[str]:
         """Return the groups that subscribe to a topic or have offsets of it. Raises ClientError."""
         topic = self._namespace.wrap(topic)
@@ -220,6 +222,7 @@ class GroupAdmin(TopicAdmin):
             groups.discard(topic)
         return sorted(self._namespace.unwrap(group) for group in groups)
 
+    @checked
     async def set_consume_mode(
         self,
         group: str,
@@ -246,6 +249,7 @@ class GroupAdmin(TopicAdmin):
         about = f"consume mode of group {group} in topic {topic}"
         await self._of_each(masters, lambda address: self._api.call(address, code, None, body, about=about))
 
+    @checked
     async def set_group_readable(self, group: str, topic: str, readable: bool) -> None:
         """Allow or forbid a group to read a topic, on all masters. Raises ClientError."""
         header = UpdateGroupForbiddenRequestHeader(

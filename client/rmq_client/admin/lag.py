@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from rmq_remoting.bodies.offsets import ConsumeStats, QueryConsumeTimeSpanBody, QueueTimeSpan
+from rmq_remoting.bodies.offsets import ConsumeStats, QueryConsumeTimeSpanBody
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.consumer import GetConsumeStatsRequestHeader, QueryConsumeTimeSpanRequestHeader
 
+from .arguments import checked
 from .groups import GroupAdmin
-from .results import GroupLag, QueueLag, time_of
+from .results import GroupLag, QueueLag, QueueTimes, time_of
 
 _SIDE_BY_SIDE: Final = 16
 
@@ -18,21 +19,11 @@ _SIDE_BY_SIDE: Final = 16
 class LagAdmin(GroupAdmin):
     """Progress of groups."""
 
-    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Return the progress of a group in every queue of a topic, or of all topics that it has consumed.
-
-        The result also has the messages per second that the group got in the last minute. A group that never
-        consumed has no queues. Raises GroupNotFound, TopicNotFound and other ClientErrors.
-        """
-        group = self._namespace.checked_group(group)
-        masters = await self._masters()
-        await self._check_group(group, masters)
-        return await self._consume_stats(group, topic, masters)
-
-    async def consume_time_span(self, group: str, topic: str) -> list[QueueTimeSpan]:
+    @checked
+    async def consume_time_span(self, group: str, topic: str) -> list[QueueTimes]:
         """Return the times of the first, the last and the last consumed message of each queue.
 
-        Times are in ms since 1970, -1 if there is no message. Raises ClientError.
+        Raises ClientError.
         """
         group, topic = self._namespace.checked_group(group), self._namespace.wrap(topic)
         header = QueryConsumeTimeSpanRequestHeader(group=group, topic=topic)
@@ -48,20 +39,33 @@ class LagAdmin(GroupAdmin):
                 for address in await self._addresses_of(topic)
             )
         )
-        found = [span for body in each for span in body.consume_time_span_set]
-        for span in found:
-            if span.message_queue is not None:
-                span.message_queue = self._namespace.unwrap_queue(span.message_queue)
-        return found
+        return [
+            QueueTimes(
+                queue=self._namespace.unwrap_queue(span.message_queue),
+                first_stored=time_of(span.min_timestamp),
+                last_stored=time_of(span.max_timestamp),
+                consumed_until=time_of(span.consume_timestamp),
+                delay_seconds=max(0, span.delay_time_ms) / 1000,
+            )
+            for body in each
+            for span in body.consume_time_span_set
+            if span.message_queue is not None
+        ]
 
+    @checked
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """Return how far a group is behind, queue by queue.
 
-        Without `topic`: in all topics that it has consumed, its retry topic included. Raises GroupNotFound,
-        TopicNotFound and other ClientErrors.
+        Without `topic`: in all topics that it has consumed, its retry topic included. The result also has the
+        messages per second that the group got in the last minute. A group that never consumed has no queues.
+        Raises GroupNotFound, TopicNotFound and other ClientErrors.
         """
-        return _lag_of(group, await self.consume_stats(group, topic))
+        name = self._namespace.checked_group(group)
+        masters = await self._masters()
+        await self._check_group(name, masters)
+        return _lag_of(group, await self._consume_stats(name, topic, masters))
 
+    @checked
     async def lags(self) -> list[GroupLag]:
         """Return the lag of every group that has consumed something. Raises ClientError."""
         masters = await self._masters()

@@ -14,11 +14,12 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_queue import MessageQueue
 
-from ..checks import check_int, check_time_ms
+from ..checks import Seconds, check_seconds, check_time_ms
 from ..errors import BrokerError, UsageError
 from ..pull_status import PullStatus
 from ..raw_pulls import PullWish, RawPuller
 from ..response_decoding import decode_all
+from .arguments import checked, checked_with, list_of_queues
 from .offsets import OffsetAdmin
 from .results import QueueSlice
 
@@ -42,6 +43,7 @@ class MessageAdmin(OffsetAdmin):
             await puller.stop()
         await super().stop()
 
+    @checked
     async def read_queue(
         self,
         queue: MessageQueue,
@@ -50,7 +52,7 @@ class MessageAdmin(OffsetAdmin):
         max_messages: int = 32,
         expression: str = SUBSCRIBE_ALL,
         expression_type: str = TAG_EXPRESSION,
-        wait_seconds: float = 0.0,
+        wait_seconds: Seconds = 0.0,
     ) -> QueueSlice:
         """Return messages of one queue from `offset` on, and the offset at which to continue.
 
@@ -59,14 +61,12 @@ class MessageAdmin(OffsetAdmin):
         the slice then is empty, and `next_offset` the nearest in the queue. A slice that a filter leaves
         empty has a later `next_offset`, too. Raises ClientError.
         """
-        check_int("offset", offset, least=0)
-        check_int("max_messages", max_messages, least=1)
         wish = PullWish(
             max_messages=max_messages,
             max_bytes=_PULL_BYTES,
             expression=expression,
             expression_type=expression_type,
-            hold_seconds=wait_seconds,
+            hold_seconds=check_seconds("wait_seconds", wait_seconds),
         )
         full = self._namespace.wrap_queue(queue)
         puller = await self._started_puller()
@@ -85,6 +85,7 @@ class MessageAdmin(OffsetAdmin):
         self._namespace.unwrap_topics(messages)
         return QueueSlice(tuple(messages), pulled.next_offset, pulled.min_offset, pulled.max_offset)
 
+    @checked_with(queues=list_of_queues)
     async def messages_between(
         self,
         topic: str,
@@ -101,7 +102,6 @@ class MessageAdmin(OffsetAdmin):
         Times need a zone; None is the oldest message, and the newest at the time of the call. Of more than
         `max_messages` messages the oldest are returned. `queues` restricts them. Raises ClientError.
         """
-        check_int("max_messages", max_messages, least=1)
         begin_ms = 0 if begin is None else check_time_ms("begin", begin)
         end_ms = _END_OF_TIME_MS if end is None else check_time_ms("end", end)
         if begin_ms > end_ms:

@@ -17,6 +17,7 @@ from rmq_remoting.headers.namesrv import (
 )
 
 from ..errors import NotFound, UsageError, readable
+from .arguments import checked
 from .base import AdminBase
 from .property_lines import parse_lines, to_lines
 
@@ -27,6 +28,7 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 class NameServerAdmin(AdminBase):
     """Administration of name servers. Each change goes to every name server."""
 
+    @checked
     async def name_server_settings(self) -> dict[str, dict[str, str]]:
         """Return the settings of every name server by its address. Raises ClientError."""
         instance, about = self._running(), "settings of name servers"
@@ -38,6 +40,7 @@ class NameServerAdmin(AdminBase):
             for address, response in responses.items()
         }
 
+    @checked
     async def update_name_server_settings(self, settings: Mapping[str, str]) -> None:
         """Change settings of every name server, by Apache's keys. Raises ClientError."""
         if not settings:
@@ -48,6 +51,7 @@ class NameServerAdmin(AdminBase):
             instance.name_servers.ask_each(RequestCode.UPDATE_NAMESRV_CONFIG, None, about, body)
         )
 
+    @checked
     async def key_values(self, table: str) -> dict[str, str]:
         """Return the entries of a table of the name servers; none if there is no such table.
 
@@ -65,11 +69,13 @@ class NameServerAdmin(AdminBase):
             return {}
         return dict(sorted(found.table.items()))
 
+    @checked
     async def put_key_value(self, table: str, key: str, value: str) -> None:
         """Set one entry of a table of the name servers. Raises ClientError."""
         header = PutKVConfigRequestHeader(namespace=table, key=key, value=value)
         await self._tell_name_servers(RequestCode.PUT_KV_CONFIG, header, f"entry {key} of table {table}")
 
+    @checked
     async def delete_key_value(self, table: str, key: str) -> None:
         """Delete one entry of a table of the name servers; a missing entry is no error.
 
@@ -78,6 +84,7 @@ class NameServerAdmin(AdminBase):
         header = DeleteKVConfigRequestHeader(namespace=table, key=key)
         await self._tell_name_servers(RequestCode.DELETE_KV_CONFIG, header, f"entry {key} of table {table}")
 
+    @checked
     async def wipe_write_permission(self, broker_name: str) -> int:
         """Withdraw the write permission of a broker's topics; return how many topics were concerned.
 
@@ -90,6 +97,7 @@ class NameServerAdmin(AdminBase):
             broker_name,
         )
 
+    @checked
     async def add_write_permission(self, broker_name: str) -> int:
         """Restore the write permission of a broker's topics; return how many topics were concerned.
 
@@ -123,7 +131,7 @@ class NameServerAdmin(AdminBase):
 
     async def _broker_known(self, broker_name: str) -> None:
         """Raise UsageError for a broker that the name servers do not know."""
-        info = await self.cluster_info()
+        info = await self._cluster()
         if broker_name not in info.broker_addr_table:
             known = ", ".join(sorted(info.broker_addr_table)) or "none"
             raise UsageError(f"the name servers know no broker {broker_name}; they know: {known}")

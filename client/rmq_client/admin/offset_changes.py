@@ -13,6 +13,7 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ..checks import check_time_ms
 from ..errors import NoQueue, NotFound, UsageError
+from .arguments import checked
 from .groups import GroupAdmin
 from .results import OffsetChange
 
@@ -28,6 +29,7 @@ class OffsetChangeAdmin(GroupAdmin):
     new offsets.
     """
 
+    @checked
     async def reset_offsets(
         self,
         group: str,
@@ -61,6 +63,7 @@ class OffsetChangeAdmin(GroupAdmin):
             OffsetChange(unwrap(queue), before.get(queue), offset) for queue, offset in sorted(after.items())
         ]
 
+    @checked
     async def reset_queue_offset(
         self, group: str, queue: MessageQueue, offset: int, *, dry_run: bool = False
     ) -> OffsetChange:
@@ -93,6 +96,7 @@ class OffsetChangeAdmin(GroupAdmin):
             )
         return OffsetChange(queue, before, offset)
 
+    @checked
     async def skip_backlog(self, group: str, topic: str, *, dry_run: bool = False) -> list[OffsetChange]:
         """Let a group skip all messages that it has not consumed; return the change of each queue.
 
@@ -100,6 +104,7 @@ class OffsetChangeAdmin(GroupAdmin):
         """
         return await self.reset_offsets(group, topic, to_latest=True, dry_run=dry_run)
 
+    @checked
     async def clone_offsets(self, source: str, target: str, topic: str) -> list[OffsetChange]:
         """Copy the offsets of one group in a topic to another group; return the change of each queue.
 

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from rmq_remoting.bodies.checks import QueryConsumeQueueResponseBody
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.offsets import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
 )
+from rmq_remoting.headers.query import QueryConsumeQueueRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
+from .arguments import checked
 from .base import AdminBase
+from .broker_results import QueueEntries, QueueEntry
 from .results import time_of
 
 
 class OffsetAdmin(AdminBase):
     """Offsets of single queues."""
 
+    @checked
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of the queue will get. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
         return await self._api.max_offset(await self._address_of(queue), queue)
 
+    @checked
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message in the queue. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
         return await self._api.min_offset(await self._address_of(queue), queue)
 
+    @checked
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at `timestamp_ms` (since 1970 UTC) or later.
 
@@ -36,6 +43,7 @@ class OffsetAdmin(AdminBase):
         queue = self._namespace.wrap_queue(queue)
         return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
 
+    @checked
     async def earliest_time(self, queue: MessageQueue) -> datetime | None:
         """Return the store time of the oldest message of a queue, None if it has none. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
@@ -51,6 +59,7 @@ class OffsetAdmin(AdminBase):
         )
         return time_of(timestamp_ms)
 
+    @checked
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the committed offset of a group in a queue, None if it has committed none.
 
@@ -59,6 +68,49 @@ class OffsetAdmin(AdminBase):
         group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
         return await self._api.committed_offset(await self._address_of(queue), group, queue)
 
+    @checked
+    async def queue_entries(
+        self, queue: MessageQueue, offset: int, *, max_entries: int = 10, group: str | None = None
+    ) -> QueueEntries:
+        """Return the entries of a queue from `offset` on, which say where its messages are in the log.
+
+        With `group`, the filter that the group's connected consumers have is applied. The offset may be
+        outside of the queue: there are no entries then. Raises ClientError.
+        """
+        full = self._namespace.wrap_queue(queue)
+        header = QueryConsumeQueueRequestHeader(
+            topic=full.topic,
+            queue_id=full.queue_id,
+            index=offset,
+            count=max_entries,
+            consumer_group=None if group is None else self._namespace.checked_group(group),
+        )
+        found = await self._body(
+            await self._address_of(full),
+            RequestCode.QUERY_CONSUME_QUEUE,
+            header,
+            f"entries of {queue} from {offset} on",
+            QueryConsumeQueueResponseBody.decode,
+        )
+        return QueueEntries(
+            entries=tuple(
+                QueueEntry(
+                    offset=offset + number,
+                    physical_offset=each.physical_offset,
+                    size_bytes=each.physical_size,
+                    tags_code=each.tags_code,
+                    matches=None if group is None else each.eval,
+                    details=each.extend_data_json or each.msg or "",
+                )
+                for number, each in enumerate((found.queue_data or [])[:max_entries])
+            ),
+            min_offset=found.min_queue_index,
+            max_offset=found.max_queue_index,
+            expression=None if found.subscription_data is None else found.subscription_data.sub_string,
+            filter_text=found.filter_data,
+        )
+
+    @checked
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the committed offset of a group in a queue.
 

@@ -14,6 +14,7 @@ from rmq_remoting.message import MessageExt
 from ..errors import UsageError
 from ..message_queries import DEFAULT_MAX_MESSAGES, MessageQuery, QueryResult, time_range_ms
 from ..trace.decoding import TraceEvent, decode_trace
+from .arguments import checked
 from .clients import ClientAdmin
 from .lag import LagAdmin
 from .results import MessageTrack, TrackStatus
@@ -25,6 +26,7 @@ _MAX_TRACE_MESSAGES: Final = 64
 class QueryAdmin(ClientAdmin, LagAdmin):
     """Queries for messages."""
 
+    @checked
     async def query_messages(
         self,
         topic: str,
@@ -45,10 +47,6 @@ class QueryAdmin(ClientAdmin, LagAdmin):
         Raises ClientError if no broker of the topic answers. If only some answer, the result names the
         others.
         """
-        if max_messages < 1:
-            raise UsageError(f"max_messages={max_messages}: must be at least 1")
-        if not key:
-            raise UsageError("key is empty: name a key of the messages")
         begin_ms, end_ms = time_range_ms(begin, end)
         if begin_ms > end_ms:
             raise UsageError(f"begin {begin} is after end {end}: no message can be stored between them")
@@ -58,6 +56,7 @@ class QueryAdmin(ClientAdmin, LagAdmin):
         self._namespace.unwrap_topics(result.messages)
         return result
 
+    @checked
     async def view_message(self, topic: str, message_id: str) -> MessageExt | None:
         """Return the message with an id of the broker (`offset_msg_id`) or of the producer (`msg_id`).
 
@@ -70,6 +69,7 @@ class QueryAdmin(ClientAdmin, LagAdmin):
             self._namespace.unwrap_topics([message])
         return message
 
+    @checked
     async def track_message(self, message: MessageExt) -> list[MessageTrack]:
         """Return for each group of the message's topic whether it has consumed the message.
 
@@ -82,6 +82,7 @@ class QueryAdmin(ClientAdmin, LagAdmin):
             for group in await self.topic_groups(message.topic)
         ]
 
+    @checked
     async def message_trace(
         self,
         message_id: str,
@@ -108,6 +109,7 @@ class QueryAdmin(ClientAdmin, LagAdmin):
         known = {event.call_id: event for event in events if event.kind == "SubBefore"}
         return sorted(events, key=lambda event: _time_of_event(event, known))
 
+    @checked
     async def resume_transaction_check(self, message: MessageExt) -> None:
         """Let a broker check a half message again that it had given up. Raises ClientError.
 

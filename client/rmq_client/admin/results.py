@@ -17,6 +17,59 @@ def time_of(timestamp_ms: int) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerAddresses:
+    """A broker with its replicas. `addresses` are `host:port` by broker id; 0 is the master."""
+
+    name: str
+    cluster: str
+    addresses: Mapping[int, str]
+
+    @property
+    def master(self) -> str | None:
+        """The master's address; None while there is no master."""
+        return self.addresses.get(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """All brokers that the name servers know, by name; `clusters` has the brokers of each cluster."""
+
+    brokers: Mapping[str, BrokerAddresses]
+    clusters: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffsets:
+    """Where a queue begins and ends: `max_offset` is the offset that its next message gets.
+
+    `last_stored` is when its last message was stored.
+    """
+
+    min_offset: int
+    max_offset: int
+    last_stored: datetime | None = None
+
+    @property
+    def messages(self) -> int:
+        """Number of messages in the queue."""
+        return self.max_offset - self.min_offset
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTimes:
+    """Store times of messages of a queue: the first, the last, and the last one that a group has consumed.
+
+    `delay_seconds` is the age of the message that the group consumes next, 0 at the end of the queue.
+    """
+
+    queue: MessageQueue
+    first_stored: datetime | None
+    last_stored: datetime | None
+    consumed_until: datetime | None
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TopicSettings:
     """Settings of a topic on one broker. `permission` is 2 to write, 4 to read, 6 for both."""
 

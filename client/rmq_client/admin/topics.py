@@ -7,26 +7,26 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmq_remoting.bodies.route import TopicList
-from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig, TopicOffset
+from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.headers.namesrv import GetTopicsByClusterRequestHeader
 from rmq_remoting.headers.topic import GetTopicConfigRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
-from ..checks import check_choice, check_int
+from ..checks import Seconds, check_seconds
 from ..errors import AlreadyExists, ClientError, NotFound, TopicNotFound
 from ..names import check_topic
+from .arguments import checked
 from .base import AdminBase
-from .results import TopicSettings
+from .results import QueueOffsets, TopicSettings, time_of
 
 _ROUTE_POLL_SECONDS: Final = 0.1
-# To write, to read, both.
-_PERMISSIONS: Final = (2, 4, 6)
 
 
 class TopicAdmin(AdminBase):
     """Administration of topics."""
 
+    @checked
     async def create_topic(
         self,
         topic: str,
@@ -38,7 +38,7 @@ class TopicAdmin(AdminBase):
         cluster: str | None = None,
         broker_name: str | None = None,
         exists_ok: bool = False,
-        timeout_seconds: float = 10.0,
+        timeout_seconds: Seconds = 10.0,
     ) -> None:
         """Create a topic on all masters, and wait until the name servers know it there.
 
@@ -49,8 +49,6 @@ class TopicAdmin(AdminBase):
         """
         topic = self._namespace.wrap(topic)
         check_topic(topic)
-        check_int("queues", queues, least=1)
-        check_choice("permission", permission, _PERMISSIONS)
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=queues,
@@ -68,8 +66,9 @@ class TopicAdmin(AdminBase):
             )
         without = [address for name, address in masters.items() if name not in there]
         await asyncio.gather(*(self._api.create_topic(address, config) for address in without))
-        await self._wait_for_route(topic, set(masters), timeout_seconds)
+        await self._wait_for_route(topic, set(masters), check_seconds("timeout_seconds", timeout_seconds))
 
+    @checked
     async def update_topic(
         self,
         topic: str,
@@ -89,11 +88,6 @@ class TopicAdmin(AdminBase):
         TopicNotFound if no master has the topic, and other ClientErrors.
         """
         topic = self._namespace.wrap(topic)
-        for name, number in (("read_queues", read_queues), ("write_queues", write_queues)):
-            if number is not None:
-                check_int(name, number, least=1)
-        if permission is not None:
-            check_choice("permission", permission, _PERMISSIONS)
         masters = await self._masters(cluster, broker_name)
         found = await self._topic_configs(topic, masters)
         changed = {
@@ -119,6 +113,7 @@ class TopicAdmin(AdminBase):
             *(self._api.create_topic(masters[name], config) for name, config in changed.items())
         )
 
+    @checked
     async def delete_topic(self, topic: str, *, missing_ok: bool = False) -> None:
         """Delete a topic and its messages on all brokers and name servers.
 
@@ -128,7 +123,7 @@ class TopicAdmin(AdminBase):
         instance = self._running()
         topic = self._namespace.wrap(topic)
         check_topic(topic)
-        info = await self.cluster_info()
+        info = await self._cluster()
         if not missing_ok and not await self._exists(topic):
             raise TopicNotFound(f"topic {topic} is on no broker and no name server: nothing was deleted")
         addresses = [
@@ -137,6 +132,7 @@ class TopicAdmin(AdminBase):
         await asyncio.gather(*(self._api.delete_topic(address, topic) for address in addresses))
         await instance.run(instance.name_servers.delete_topic(topic))
 
+    @checked
     async def topics(self, *, cluster: str | None = None) -> list[str]:
         """Return the names of all topics, or of those in the namespace if there is one.
 
@@ -154,6 +150,7 @@ class TopicAdmin(AdminBase):
             topics = listed.topic_list
         return sorted(namespace.unwrap(topic) for topic in topics if namespace.has(topic))
 
+    @checked
     async def topic_settings(self, topic: str) -> dict[str, TopicSettings]:
         """Return the settings of a topic by broker name. Raises TopicNotFound and other ClientErrors."""
         wrapped = self._namespace.wrap(topic)
@@ -173,13 +170,20 @@ class TopicAdmin(AdminBase):
             if config is not None
         }
 
-    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Return the offsets of every queue of a topic. Raises ClientError."""
+    @checked
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
+        """Return where every queue of a topic begins and ends. Raises ClientError."""
         topic = self._namespace.wrap(topic)
         addresses = await self._addresses_of(topic)
         tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
         unwrap = self._namespace.unwrap_queue
-        return {unwrap(queue): reach for table in tables for queue, reach in table.offset_table.items()}
+        return {
+            unwrap(queue): QueueOffsets(
+                reach.min_offset, reach.max_offset, time_of(reach.last_update_timestamp)
+            )
+            for table in tables
+            for queue, reach in table.offset_table.items()
+        }
 
     async def _topic_configs(self, topic: str, addresses: Mapping[str, str]) -> dict[str, TopicConfig | None]:
         """351: return the configuration at each address, None where there is no such topic."""

@@ -28,15 +28,20 @@ class Ahead(Generic[T]):
 
 
 class ReadAhead(Generic[T]):
-    """A queue of such messages. `last` is the one that was yielded last."""
+    """A queue of such messages. `last` is the one that was yielded last.
 
-    __slots__ = ("_waiting", "fill", "last")
+    `taken` is called on the application's thread, with each yielded message and the seconds that its reader
+    waited. It is None without a hook to call.
+    """
+
+    __slots__ = ("_waiting", "fill", "last", "taken")
 
     def __init__(self, fill: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """`fill` waits for messages and puts them here, on the loop. Raises ClientError."""
         self.fill = fill
         self._waiting: deque[Ahead[T]] = deque()
         self.last: Ahead[T] | None = None
+        self.taken: Callable[[list[MessageExt], float], None] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

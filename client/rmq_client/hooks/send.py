@@ -19,13 +19,30 @@ class SendContext:
     """One send, the same object before and after it; `notes` is for the hook's own use.
 
     Before the send a hook may put properties into `properties`. They are sent in addition to those of
-    `message`, which stays as it is. Known afterwards: `result` (None for a one-way send), or `error`.
+    `message`, which stays as it is. `batch` is the batch of a message of `send_batch`. Known afterwards:
+    `result` (None for a one-way send), or `error`.
     """
 
     group: str
     message: Message
     properties: dict[str, str] = field(default_factory=dict)
     result: SendResult | None = None
+    error: BaseException | None = None
+    notes: dict[str, object] = field(default_factory=dict)
+    batch: SendBatch | None = None
+
+
+@dataclass(slots=True)
+class SendBatch:
+    """One call of `send_batch`, the same object before and after it; `notes` is for the hook's own use.
+
+    `contexts` has one SendContext for each message, once all hooks have seen the message. Known afterwards:
+    `error`, which is that of each context, too.
+    """
+
+    group: str
+    messages: Sequence[Message]
+    contexts: list[SendContext] = field(default_factory=list)
     error: BaseException | None = None
     notes: dict[str, object] = field(default_factory=dict)
 
@@ -69,6 +86,12 @@ class SendHook:
     def after(self, context: SendContext) -> None:
         """Called after the last attempt to send, with the result or the error."""
 
+    def before_batch(self, batch: SendBatch) -> None:
+        """Called before the messages of `send_batch`; `before` follows for each of them."""
+
+    def after_batch(self, batch: SendBatch) -> None:
+        """Called after `send_batch`, when `after` was called for each of its messages."""
+
     def transaction_ended(self, end: TransactionEnd) -> None:
         """Called when a broker is told the outcome of a transaction. An exception is logged."""
 
@@ -83,11 +106,16 @@ class SendHooks:
         self.group = group
         self._hooks = tuple(hooks)
 
-    def begin(self, message: Message) -> SendContext:
-        """Call `before` of all hooks."""
-        context = SendContext(self.group, message)
-        for hook in self._hooks:
-            hook.before(context)
+    def begin(self, message: Message, batch: SendBatch | None = None) -> SendContext:
+        """Call `before` of all hooks. If one raises, the hooks before it get the error by `after`."""
+        context = SendContext(self.group, message, batch=batch)
+        for number, hook in enumerate(self._hooks):
+            try:
+                hook.before(context)
+            except BaseException as error:
+                context.error = error
+                self._tell(lambda hook: hook.after(context), "a refused send", self._hooks[:number])
+                raise
         return context
 
     def end(
@@ -97,15 +125,30 @@ class SendHooks:
         context.result, context.error = result, error
         self._tell(lambda hook: hook.after(context), "a send")
 
-    def end_all(
-        self,
-        contexts: Sequence[SendContext],
-        results: Sequence[SendResult | None],
-        error: BaseException | None = None,
+    def begin_batch(self, messages: Sequence[Message]) -> SendBatch:
+        """Call `before_batch` of all hooks, and `before` for each message.
+
+        If one raises, the batch ends with that error for all hooks.
+        """
+        batch = SendBatch(self.group, messages)
+        try:
+            for hook in self._hooks:
+                hook.before_batch(batch)
+            for message in messages:
+                batch.contexts.append(self.begin(message, batch))
+        except BaseException as error:
+            self.end_batch(batch, [], error)
+            raise
+        return batch
+
+    def end_batch(
+        self, batch: SendBatch, results: Sequence[SendResult], error: BaseException | None = None
     ) -> None:
-        """Call `after` of all hooks for each message of a batch."""
-        for context, result in zip(contexts, results, strict=True):
-            self.end(context, result, error)
+        """Call `after` of all hooks for each message of a batch, and `after_batch`."""
+        batch.error = error
+        for number, context in enumerate(batch.contexts):
+            self.end(context, None if error is not None else results[number], error)
+        self._tell(lambda hook: hook.after_batch(batch), "a batch")
 
     def transaction_ended(self, end: TransactionEnd) -> None:
         """Call `transaction_ended` of all hooks."""
@@ -115,8 +158,10 @@ class SendHooks:
         """Call `recalled` of all hooks."""
         self._tell(lambda hook: hook.recalled(recall), "a recall")
 
-    def _tell(self, tell: Callable[[SendHook], None], about: str) -> None:
-        for hook in self._hooks:
+    def _tell(
+        self, tell: Callable[[SendHook], None], about: str, hooks: Sequence[SendHook] | None = None
+    ) -> None:
+        for hook in self._hooks if hooks is None else hooks:
             try:
                 tell(hook)
             except Exception:

@@ -126,6 +126,18 @@ class ProducerLifecycle(Lifetime):
 
     # --- lifecycle ---
 
+    def add_hook(self, hook: SendHook) -> None:
+        """Add a hook to those of `hooks`, before the start. Raises UsageError, InvalidArgumentError."""
+        check_instance("hook", hook, SendHook, "derive hooks from SendHook")
+        if self._instance is not None:
+            raise UsageError(f"producer {self.group} has been started already: add hooks before its start")
+        self._send_hooks = (*self._send_hooks, hook)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the topics and the group, empty for none."""
+        return self._settings.namespace
+
     async def start(self) -> None:
         """Start the producer. No request is sent before the first message. Raises UsageError."""
         if self._instance is not None:

@@ -22,7 +22,7 @@ from ..checks import (
     check_timeout,
 )
 from ..errors import UsageError
-from ..hooks.send import SendContext, with_hook_properties
+from ..hooks.send import with_hook_properties
 from ..names import check_topic_to_send
 from ..replies import check_body, check_request
 from ..results import SendResult
@@ -85,44 +85,44 @@ class Producer(ProducerLifecycle):
         if value is not ...:
             message = self.encode(message, value)
         size = self._check(message)
-        sender = self._sender
-        publish_info = sender.known(message.topic)
-        if publish_info is None:
-            began = self._loop.time()
-            with self._in_flight:
-                publish_info = await sender.publish_info(message.topic, timeout_seconds)
-            timeout_seconds -= self._loop.time() - began
-        if selector is not None or key is not None:
-            queue = select_queue(publish_info.queues, message, queue, selector, key)
-        if not self._pressure.try_acquire(size):
-            timeout_seconds = await self._pressure.acquire_within(size, timeout_seconds)
-        hooks, context = self._hooks, None
+        sender, hooks, context, sent = self._sender, self._hooks, None, message
         try:
             if hooks is not None:
                 context = hooks.begin(message)
-                message = with_hook_properties(context)
-            if self._batcher is not None and size < self._encoder.compress_from_bytes and can_batch(message):
-                result = await self._batches.send_one(self._batcher, message, queue, timeout_seconds)
-            else:
-                outgoing, msg_id = await self._encoder.outgoing(message)
-                endpoint, stored = await sender.send(publish_info, queue, outgoing, timeout_seconds)
-                result = SendResult(
-                    stored.status,
-                    msg_id,
-                    queue_of(endpoint, stored),
-                    stored.queue_offset,
-                    stored.offset_msg_ids,
-                    endpoint.address,
-                    None if hooks is None else stored.traced_region,
-                    # Only delayed messages can be recalled, and a delay is a property.
-                    stored.recall_handle if message.properties else None,
-                )
+                sent = with_hook_properties(context)
+            publish_info = sender.known(message.topic)
+            if publish_info is None:
+                began = self._loop.time()
+                with self._in_flight:
+                    publish_info = await sender.publish_info(message.topic, timeout_seconds)
+                timeout_seconds -= self._loop.time() - began
+            if selector is not None or key is not None:
+                queue = select_queue(publish_info.queues, message, queue, selector, key)
+            if not self._pressure.try_acquire(size):
+                timeout_seconds = await self._pressure.acquire_within(size, timeout_seconds)
+            try:
+                if self._batcher is not None and size < self._encoder.compress_from_bytes and can_batch(sent):
+                    result = await self._batches.send_one(self._batcher, sent, queue, timeout_seconds)
+                else:
+                    outgoing, msg_id = await self._encoder.outgoing(sent)
+                    endpoint, stored = await sender.send(publish_info, queue, outgoing, timeout_seconds)
+                    result = SendResult(
+                        stored.status,
+                        msg_id,
+                        queue_of(endpoint, stored),
+                        stored.queue_offset,
+                        stored.offset_msg_ids,
+                        endpoint.address,
+                        None if hooks is None else stored.traced_region,
+                        # Only delayed messages can be recalled, and a delay is a property.
+                        stored.recall_handle if sent.properties else None,
+                    )
+            finally:
+                self._pressure.release(size)
         except BaseException as error:
             if hooks is not None and context is not None:
                 hooks.end(context, None, error)
             raise
-        finally:
-            self._pressure.release(size)
         if hooks is not None and context is not None:
             hooks.end(context, result)
         return result
@@ -161,16 +161,18 @@ class Producer(ProducerLifecycle):
         selector: QueueSelector | None,
         key: object,
     ) -> str:
-        publish_info = await self._sender.publish_info(message.topic, self._timeout_seconds)
-        if selector is not None or key is not None:
-            queue = select_queue(publish_info.queues, message, queue, selector, key)
-        sender, hooks, context = self._sender, self._hooks, None
-        endpoint = sender.choose(publish_info) if queue is None else sender.endpoint_of(publish_info, queue)
+        sender, hooks, context, sent = self._sender, self._hooks, None, message
         try:
             if hooks is not None:
                 context = hooks.begin(message)
-                message = with_hook_properties(context)
-            outgoing, msg_id = await self._encoder.outgoing(message)
+                sent = with_hook_properties(context)
+            publish_info = await sender.publish_info(message.topic, self._timeout_seconds)
+            if selector is not None or key is not None:
+                queue = select_queue(publish_info.queues, message, queue, selector, key)
+            endpoint = (
+                sender.choose(publish_info) if queue is None else sender.endpoint_of(publish_info, queue)
+            )
+            outgoing, msg_id = await self._encoder.outgoing(sent)
             await sender.connect(endpoint)
             if not self._pressure.try_acquire(size):
                 await self._pressure.acquire_within(size, self._timeout_seconds)
@@ -204,18 +206,17 @@ class Producer(ProducerLifecycle):
         self._check_running()
         for message in messages:
             self._check(message)
-        hooks, contexts = self._hooks, list[SendContext]()
+        hooks = self._hooks
+        if hooks is None:
+            return await self._send_batch(self._batches.make(messages, queue), timeout)
+        batch = hooks.begin_batch(messages)
         try:
-            if hooks is not None:
-                contexts = [hooks.begin(message) for message in messages]
-                messages = [with_hook_properties(context) for context in contexts]
+            messages = [with_hook_properties(context) for context in batch.contexts]
             results = await self._send_batch(self._batches.make(messages, queue), timeout)
         except BaseException as error:
-            if hooks is not None:
-                hooks.end_all(contexts, [None] * len(contexts), error)
+            hooks.end_batch(batch, [], error)
             raise
-        if hooks is not None:
-            hooks.end_all(contexts, results)
+        hooks.end_batch(batch, results)
         return results
 
     async def _send_batch(self, batch: Batch, timeout_seconds: float) -> list[SendResult]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rmq_remoting.message import Message
 
-from ..checks import Seconds, check_flag, check_int, check_seconds, set_fields, short_repr
+from ..checks import Seconds, check_int, check_seconds, set_fields, short_repr
 from ..errors import ClientError
 from ..names import check_topic
 from .spans import Span
@@ -36,14 +36,12 @@ class Tracing:
 
     Spans are sent to `topic` in messages of at most `max_spans`, after at most `linger_seconds`. Above
     `max_waiting` spans, further ones are dropped: tracing never delays a send or a listener.
-    `open_telemetry`: messages also carry the OpenTelemetry context, if opentelemetry-api is installed.
     """
 
     topic: str
     max_spans: int
     linger_seconds: float
     max_waiting: int
-    open_telemetry: bool
 
     __repr__ = short_repr
 
@@ -53,7 +51,6 @@ class Tracing:
         max_spans: int = 100,
         linger_seconds: Seconds = 1.0,
         max_waiting: int = 10_000,
-        open_telemetry: bool = True,
     ) -> None:
         """Raises InvalidArgumentError."""
         check_topic(topic)
@@ -63,7 +60,6 @@ class Tracing:
             max_spans=check_int("max_spans", max_spans, least=1),
             linger_seconds=check_seconds("linger_seconds", linger_seconds, above=0),
             max_waiting=check_int("max_waiting", max_waiting, least=1),
-            open_telemetry=check_flag("open_telemetry", open_telemetry),
         )
 
 

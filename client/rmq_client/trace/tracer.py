@@ -14,7 +14,6 @@ from ..hooks.send import SendHook
 from ..network.instance import ClientInstance
 from .dispatcher import TraceDispatcher, Tracing
 from .hooks import ConsumeTraceHook, SendTraceHook
-from .open_telemetry import AttachContextHook, InjectContextHook, propagation
 
 # Apache RocketMQ 5.3.3, TraceConstants.GROUP_NAME_PREFIX.
 _GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
@@ -47,18 +46,15 @@ class Tracer:
         self._group = group
         self._sender = make_sender(f"{_GROUP_PREFIX}-{group[:_MAX_GROUP_CHARACTERS]}-{next(_numbers)}")
         self.dispatcher = TraceDispatcher(tracing, self._sender.send)
-        self._propagation = propagation() if tracing.open_telemetry else None
         self._consumption = ConsumeTraceHook(self.dispatcher, instance.unique_keys.next_key, now_ms)
 
     def send_hooks(self) -> list[SendHook]:
         """Return the hooks of a producer."""
-        hooks: list[SendHook] = [SendTraceHook(self.dispatcher, self._tracing.topic, now_ms)]
-        return hooks if self._propagation is None else [InjectContextHook(self._propagation), *hooks]
+        return [SendTraceHook(self.dispatcher, self._tracing.topic, now_ms)]
 
     def consume_hooks(self) -> list[ConsumeHook]:
         """Return the hooks of a push consumer."""
-        hooks: list[ConsumeHook] = [self._consumption]
-        return hooks if self._propagation is None else [AttachContextHook(self._propagation), *hooks]
+        return [self._consumption]
 
     def consumed_by_poll(self, messages: list[MessageExt]) -> None:
         """Trace messages that `poll` of a pull consumer returns: as consumed, at once and with success.

@@ -39,3 +39,29 @@ class EpochEntryCache(Body):
     cluster_name: str | None = None
     epoch_list: list[EpochEntry] = Field(default_factory=list)
     max_offset: Int64 = 0
+
+
+class ReplicaIdentity(Body):
+    """A broker of a group, as the controller knows it; `alive`: its heartbeats come."""
+
+    alive: bool | None = None
+    broker_address: str | None = None
+    broker_id: Int64 = 0
+    broker_name: str | None = None
+
+
+class ReplicasInfo(Body):
+    """The master and the replicas of a group."""
+
+    in_sync_replicas: list[ReplicaIdentity] = Field(default_factory=list)
+    master_address: str | None = None
+    master_broker_id: Int64 | None = None
+    master_epoch: Int32 = 0
+    not_in_sync_replicas: list[ReplicaIdentity] = Field(default_factory=list)
+    sync_state_set_epoch: Int32 = 0
+
+
+class BrokerReplicasInfo(Body):
+    """1006: the groups that the request names, by the name of the brokers."""
+
+    replicas_info_table: dict[str, ReplicasInfo] = Field(default_factory=dict)

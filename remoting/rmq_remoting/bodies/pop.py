@@ -65,6 +65,12 @@ class BatchAckMsg(AckMsg):
     ack_offset_list: list[Int64] = Field(default_factory=list, alias="aol")
 
 
+class ClosedPopsBody(Body):
+    """This project's own: messages that an acting replica has closed, told to the master that returns."""
+
+    closed: list[BatchAckMsg] = Field(default_factory=list)
+
+
 class OrderInfo(Body):
     """Messages of a queue in flight to a group that pops in order (consumerOrderInfo.json, OrderInfo).
 

@@ -178,8 +178,8 @@ class Cluster:
 
     async def _topics(self) -> tuple[set[str], list[str]]:
         info = await self._with_retries(self._admin.cluster_info)
-        own = {*info.broker_addr_table, *info.cluster_addr_table}
-        own |= {f"{cluster}{_REPLY_TOPIC_SUFFIX}" for cluster in info.cluster_addr_table}
+        own = {*info.brokers, *info.clusters}
+        own |= {f"{cluster}{_REPLY_TOPIC_SUFFIX}" for cluster in info.clusters}
         return own, await self._with_retries(self._admin.topics)
 
     async def _queues(self, topics: list[str]) -> list[QueueKey]:
@@ -217,7 +217,7 @@ class Cluster:
     async def _brokers(self) -> list[str]:
         """Return the brokers that the name servers know; none if the name servers do not answer."""
         try:
-            return sorted((await self._admin.cluster_info()).broker_addr_table)
+            return sorted((await self._admin.cluster_info()).brokers)
         except ClientError as unknown:
             log.info("cannot list brokers, retrying the route cause=%s", unknown)
             return []

@@ -15,7 +15,7 @@ from tests.support.signed_requests import AUTHENTICATION, ROOT
 @pytest.fixture
 def rmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     folder = tmp_path_factory.mktemp("guarded")
-    with cluster_in_a_thread(folder, {"broker-a": {}}, **AUTHENTICATION) as cluster:
+    with cluster_in_a_thread(folder, {"broker-a": {}, "broker-b": {}}, **AUTHENTICATION) as cluster:
         rmq = CommandLine(cluster.address, folder / "config.toml")
         for key, value in (
             ("namesrv", cluster.address),
@@ -28,11 +28,12 @@ def rmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
 
 def test_users_and_rules(rmq: CommandLine) -> None:
     rmq.ok("user create till --password tills-secret")
-    assert "user till exists on broker-a" in rmq.refused("user create till --password x", Exit.EXISTS)
-    [user] = rmq.ok("user list --match till -o json").json
+    refused = rmq.refused("user create till --password x", Exit.EXISTS)
+    assert "user till exists on broker-a, broker-b" in refused
+    user, _ = rmq.ok("user list --match till -o json").json
     assert (user["user"], user["super"], user["enabled"]) == ("till", False, True)
     rmq.ok("acl set till Topic:orders Pub Sub --from 10.0.0.0/8")
-    [rule] = rmq.ok("acl list --user till -o json").json
+    rule, _ = rmq.ok("acl list --user till -o json").json
     assert (rule["resource"], rule["actions"], rule["decision"]) == ("Topic:orders", ["Pub", "Sub"], "allow")
     rmq.ok("acl set till Topic:orders Pub --deny")
     assert rmq.ok("acl list --user till -o json").json[0]["decision"] == "deny"
@@ -46,3 +47,16 @@ def test_users_and_rules(rmq: CommandLine) -> None:
     assert "would delete user till from broker-a" in rmq.ok("user delete till --dry-run").errors
     rmq.ok("user delete till --yes")
     assert "no broker has the user till" in rmq.refused("user delete till --yes", Exit.NOT_FOUND)
+
+
+def test_users_and_rules_are_copied(rmq: CommandLine) -> None:
+    rmq.ok("user create till --password tills-secret --broker broker-a")
+    rmq.ok("acl set till Topic:orders Pub --broker broker-a")
+    assert "would copy the users till" in rmq.ok("user copy broker-a broker-b --user till --dry-run").errors
+    assert {row["broker"] for row in rmq.ok("user list --match till -o json").json} == {"broker-a"}
+    rmq.ok("user copy broker-a broker-b --user till")
+    both = ["broker-a", "broker-b"]
+    assert [row["broker"] for row in rmq.ok("user list --match till -o json").json] == both
+    assert "copied to broker-b: till" in rmq.ok("acl copy broker-a broker-b").errors
+    assert [row["broker"] for row in rmq.ok("acl list --user till -o json").json] == both
+    assert "has no user nobody" in rmq.refused("user copy broker-a broker-b --user nobody", Exit.USAGE)

@@ -79,6 +79,28 @@ def test_a_group_consumes_and_commits(rmq: CommandLine, topic: str) -> None:
     assert rmq.ok("lag printing -o json").json[0]["lag"] == 0
 
 
+def test_a_group_consumes_by_properties(rmq: CommandLine, topic: str) -> None:
+    rmq.ok("broker set broker-a enablePropertyFilter=true")
+    bodies = [{"body": "eu", "properties": {"region": "eu"}}, {"body": "us"}]
+    rmq.ok(f"produce {topic} --json", given="\n".join(map(json.dumps, bodies)))
+    line = f"consume {topic} --group sql-{topic} --sql \"region = 'eu'\" --from earliest --format body"
+    assert rmq.ok(f"{line} --count 1").text.split() == ["eu"]
+    assert "does not go with --queue" in rmq.refused(f"{line} --queue broker-a:0", Exit.USAGE)
+
+
+def test_messages_are_exported(rmq: CommandLine, topic: str, tmp_path: Path) -> None:
+    rmq.ok(f"produce {topic}", given="one\ntwo\nthree\n")
+    rmq.ok(f"produce {topic} paid --tag paid")
+    file = tmp_path / "messages.jsonl"
+    assert "4 messages" in rmq.ok(f"message export {topic} {file}").errors
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sorted(record["body"] for record in records) == ["one", "paid", "three", "two"]
+    assert "--force to replace it" in rmq.refused(f"message export {topic} {file}", Exit.USAGE)
+    rmq.ok(f"message export {topic} {file} --tag paid --since 1h --force")
+    assert [json.loads(line)["body"] for line in file.read_text().splitlines()] == ["paid"]
+    rmq.refused(f"message export {topic} {tmp_path}/none/file", Exit.FAILED)
+
+
 def test_messages_are_found_by_id_key_and_time(rmq: CommandLine, topic: str) -> None:
     [sent] = rmq.ok(f"produce {topic} found --key k1 -o json").json_lines
     assert rmq.ok(f"message get {topic} {sent['id']} -o json").json["body"] == "found"

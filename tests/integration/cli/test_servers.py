@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_cli.exits import Exit
+from tests.support.answering_controller import controller_in_a_thread
 from tests.support.clusters import RunningCluster
 from tests.support.command_line import CommandLine
 from tests.support.ports import free_port
@@ -27,6 +28,54 @@ def test_brokers_are_listed_shown_and_changed(rmq: CommandLine) -> None:
     rmq.ok("broker clean queues --yes")
     rmq.ok("broker drain broker-a --yes")
     rmq.ok("broker undrain broker-a")
+
+
+def test_what_a_broker_does_now(rmq: CommandLine) -> None:
+    rmq.ok("produce T one")
+    runtime = rmq.ok("broker runtime broker-a -o json").json
+    assert runtime["version"] == "V5_3_3" and runtime["stored_messages"] > 0
+    assert runtime["pull_waiting"] == 0 and runtime["send_longest_wait_seconds"] == 0.0
+    told = rmq.refused("broker epochs broker-a", Exit.FAILED)
+    assert "enableControllerMode" in told
+
+
+def test_groups_of_a_controller(rmq: CommandLine) -> None:
+    with controller_in_a_thread() as controller:
+        assert rmq.ok(f"cluster controller {controller.address} -o json").json["leads"] is True
+        master, replica = rmq.ok(f"cluster in-sync {controller.address} -o json").json
+        assert (master["id"], master["role"], master["in_sync"]) == (1, "master", True)
+        assert (replica["id"], replica["role"], replica["in_sync"]) == (2, "replica", False)
+        rmq.ok(f"cluster in-sync {controller.address} --broker broker-z")
+        assert controller.asked[-1] == b'["broker-z"]'
+    assert "must be host:port" in rmq.refused("cluster controller nowhere", Exit.USAGE)
+
+
+def test_cold_reads_are_shown_and_limited(rmq: CommandLine) -> None:
+    rmq.ok("cold limit till 4096 --broker broker-a")
+    [row] = rmq.ok("cold show broker-a -o json").json
+    assert (row["group"], row["threshold_bytes"], row["period_bytes"]) == ("till", 4096, 0)
+    rmq.ok("cold unlimit till")
+    assert rmq.ok("cold show broker-a -o json").json == []
+    rmq.ok("cold read-ahead off")
+    settings = rmq.ok("broker settings broker-a --match dataReadAhead -o json").json
+    assert settings == {"dataReadAheadEnable": "false"}
+    rmq.ok("cold read-ahead on")
+    assert "write on or off" in rmq.refused("cold read-ahead perhaps", Exit.USAGE)
+
+
+@pytest.mark.parametrize("line", ["-n {} broker list", "-o csv -n {} broker list -o json"])
+def test_options_may_stand_before_the_command(rmq: CommandLine, cluster: RunningCluster, line: str) -> None:
+    outcome = rmq.run(line.format(cluster.address), NAMESRV_ADDR="127.0.0.1:1")
+    assert outcome.code == Exit.DONE, outcome.errors
+    assert outcome.text.startswith("[" if "json" in line else "cluster")
+
+
+def test_an_option_of_the_command_counts_before_one_of_the_root(
+    rmq: CommandLine, cluster: RunningCluster
+) -> None:
+    rmq.ok(f"-n 127.0.0.1:{free_port()} broker list -n {cluster.address}")
+    told = rmq.refused(f"--timeout 1 -n 127.0.0.1:{free_port()} broker list", Exit.UNREACHABLE)
+    assert "is it running" in told
 
 
 def test_clusters_are_listed_with_their_load(rmq: CommandLine) -> None:

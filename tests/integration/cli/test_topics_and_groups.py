@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rmq_cli.exits import Exit
 from rmq_client import ConsumeResult, Message, MessageExt
 from rmq_client.blocking import Producer, PushConsumer
-from tests.support.clusters import RunningCluster
+from tests.support.clusters import RunningCluster, cluster_in_a_thread
 from tests.support.command_line import CommandLine
 from tests.support.waiting import until_in_thread
 
@@ -97,3 +99,44 @@ def test_running_clients_are_listed_and_asked(rmq: CommandLine, cluster: Running
             [sender] = rmq.ok("group producers senders -o json").json
             assert (sender["group"], sender["language"]) == ("senders", "PYTHON")
     assert "connected are: none" in rmq.refused(f"group state running {client}", Exit.FAILED)
+
+
+def test_a_static_topic_is_created_grown_and_shown(rmq: CommandLine) -> None:
+    tried = rmq.ok("static-topic create S --queues 2 -b broker-a --dry-run")
+    assert "would give static topic S" in tried.errors
+    rmq.refused("static-topic show S", Exit.NOT_FOUND)
+    rmq.ok("static-topic create S --queues 2 --broker broker-a")
+    rmq.ok("static-topic create S --queues 3 --broker broker-a")
+    rows = rmq.ok("static-topic show S -o json").json
+    assert [(row["queue"], row["leader"], row["begin"]) for row in rows] == [
+        (queue, "broker-a", 0) for queue in range(3)
+    ]
+    assert "no queue of S has to move" in rmq.ok("static-topic move S -b broker-a --dry-run").errors
+    assert "would finish" in rmq.ok("static-topic repair S --dry-run").errors
+    assert "S is whole" in rmq.ok("static-topic repair S").errors
+    assert "cannot be lowered" in rmq.refused("static-topic create S --queues 1 -b broker-a", Exit.USAGE)
+    assert "has no master" in rmq.refused("static-topic move S -b broker-z --yes", Exit.USAGE)
+
+
+def test_a_static_topic_is_moved(tmp_path: Path) -> None:
+    with cluster_in_a_thread(tmp_path, {"broker-a": {}, "broker-b": {}}) as cluster:
+        rmq = CommandLine(cluster.address, tmp_path / "config.toml")
+        rmq.ok("static-topic create S --queues 2 -b broker-a")
+        [row] = rmq.ok("static-topic move S -b broker-a -b broker-b --dry-run -o json").json
+        assert (row["from"], row["to"], row["begin"]) == ("broker-a", "broker-b", None)
+        [row] = rmq.ok("static-topic move S -b broker-a -b broker-b --yes -o json").json
+        assert row["begin"] == 10_000
+        leaders = {each["queue"]: each["leader"] for each in rmq.ok("static-topic show S -o json").json}
+        assert sorted(leaders.values()) == ["broker-a", "broker-b"]
+
+
+def test_entries_of_a_queue(rmq: CommandLine) -> None:
+    rmq.ok("topic create entries --queues 1")
+    rmq.ok("produce entries one --tag a")
+    rmq.ok("produce entries two")
+    first, second = rmq.ok("topic entries entries broker-a:0 -o json").json
+    assert (first["offset"], first["tags_code"], first["matches"]) == (0, 97, None)
+    assert first["log_offset"] + first["bytes"] <= second["log_offset"]
+    outcome = rmq.ok("topic entries entries broker-a:0 --from 1 --count 5 --group nobody -o json")
+    assert [row["offset"] for row in outcome.json] == [1]
+    assert "no consumer of group nobody" in outcome.errors

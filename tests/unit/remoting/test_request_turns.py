@@ -78,3 +78,16 @@ def test_each_request_runs_once_and_in_order(steps: list[int | None]) -> None:
     while (turn := turns.next()) is not None:
         run(turn[0])
     assert ran == list(range(sent))
+
+
+def test_the_oldest_request_of_some_codes_is_told() -> None:
+    turns = RequestTurns()
+    turns.take(requests(TURN_REQUESTS), 1.0)
+    assert turns.oldest(frozenset({10, 11})) is None
+    turns.take(requests(TURN_REQUESTS + 1), 2.0)
+    turns.take([RemotingCommand(11, 0, 1)], 3.0)
+    assert turns.oldest(frozenset({10})) == 2.0
+    assert turns.oldest(frozenset({11})) == 3.0
+    assert turns.oldest(frozenset({12})) is None
+    turns.ended(2.5)
+    assert turns.oldest(frozenset({10})) == 2.5, "time behind the connection's own requests does not count"

@@ -15,12 +15,14 @@ from ...topics.unused import UnusedTopics
 from .broker import BrokerAdminProcessor
 from .cleaning import CleaningProcessor
 from .clients import ConnectionAdminProcessor
+from .cold_data import ColdDataProcessor
 from .consume_progress import ConsumeProgress
 from .consume_stats import ConsumeStatsProcessor
 from .delays import DelayAdminProcessor
 from .groups import GroupAdminProcessor
 from .offset_reset import ClientSideReset, OffsetResetProcessor, ServerSideReset
 from .offsets import OffsetAdminProcessor, OffsetCloneProcessor
+from .pop_records import PopRecordProcessor
 from .queue_view import QueueViewProcessor
 from .relays import ConsumerRelayProcessor
 from .replication import ReplicationAdminProcessor
@@ -77,6 +79,8 @@ class AdminProcessors:
     delays: DelayAdminProcessor
     timers: TimerAdminProcessor
     stats_data: StatsDataProcessor
+    cold_data: ColdDataProcessor
+    pop_records: PopRecordProcessor
     broker: BrokerAdminProcessor
     replication: ReplicationAdminProcessor
 
@@ -106,9 +110,15 @@ def build_admin_processors(
         delays=DelayAdminProcessor(services.delivery.delay_offsets),
         timers=TimerAdminProcessor(services.timers),
         stats_data=StatsDataProcessor(services.statistics, settings.broker_cluster_name, now_ms),
+        cold_data=ColdDataProcessor(services.pulls.cold_groups, configuration),
+        pop_records=PopRecordProcessor(),
         broker=BrokerAdminProcessor(configuration, settings_version, runtime_info),
         replication=ReplicationAdminProcessor(
-            replication, smallest, services.storage.store, registrar.announcements.identity
+            replication,
+            smallest,
+            services.storage.store,
+            registrar.announcements.identity,
+            services.pops.closed,
         ),
     )
 

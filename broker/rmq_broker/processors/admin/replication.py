@@ -13,7 +13,7 @@ from rmq_remoting.bodies.controller import EpochEntry, EpochEntryCache
 from rmq_remoting.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.daemon.deferred_answers import answer_after
+from rmq_remoting.daemon.deferred_answers import deferred_answer
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.ha import (
     ExchangeHAInfoRequestHeader,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ...acting.smallest_broker import SmallestBroker
+    from ...pop.closed_pops import ClosedPops
     from ...registration.announcements import BrokerIdentity
     from ...replication.service import ReplicationService
     from ...store.api import MessageStore
@@ -47,11 +48,14 @@ class ReplicationAdminProcessor:
         smallest: SmallestBroker,
         store: MessageStore,
         identity: BrokerIdentity,
+        closed: ClosedPops,
     ) -> None:
+        """`closed`: the popped messages that this broker has closed as an acting replica."""
         self._replication = replication
         self._smallest = smallest
         self._store = store
         self._identity = identity
+        self._closed = closed
 
     def smallest_id_changed(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """905: a name server tells the smallest living id of the group. Raises CommandError, HeaderError.
@@ -83,11 +87,10 @@ class ReplicationAdminProcessor:
         replication = self._replication
         if header.master_ha_address:
             self._master_is(MasterAddress(header.master_ha_address, header.master_address or ""))
-            response = request.response(ResponseCode.SUCCESS)
             self._smallest.master_starts()
             if not self._smallest.acts:
-                return response
-            return answer_after(self._smallest.acts_no_more, response, "leave to the master")
+                return self._left(request)
+            return deferred_answer(self._leave(request), "leave to the master")
         if replication.follower is not None:
             return request.response(ResponseCode.SUCCESS)
         fields = ExchangeHAInfoResponseHeader(
@@ -96,6 +99,15 @@ class ReplicationAdminProcessor:
             master_ha_address=self._identity.ha_address,
         ).encode()
         return request.response(ResponseCode.SUCCESS, ext_fields=fields)
+
+    async def _leave(self, request: RemotingCommand) -> RemotingCommand:
+        await self._smallest.acts_no_more()
+        return self._left(request)
+
+    def _left(self, request: RemotingCommand) -> RemotingCommand:
+        """Answer with the popped messages that this replica has closed; Apache's master ignores them."""
+        body = self._closed.encode() if len(self._closed) else b""
+        return request.response(ResponseCode.SUCCESS, body=body)
 
     def status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """907: the replicas of a master, or the state of a replica."""

@@ -19,18 +19,39 @@ class ColdRead:
     It continues where the event loop needed the disk: at the entries of the queue, or at the log.
     """
 
-    __slots__ = ("_examined", "_log", "_request", "_selection", "_selector", "result")
+    __slots__ = ("_began_at", "_examined", "_log", "_request", "_selection", "_selector", "result")
 
     def __init__(
-        self, selector: EntrySelector, request: ReadRequest, selection: Selection | None, log: ColdLog
+        self,
+        selector: EntrySelector,
+        request: ReadRequest,
+        selection: Selection | None,
+        log: ColdLog,
+        began_at: float = 0.0,
     ) -> None:
-        """`selection`: the entries, if they have been selected already."""
+        """`selection`: the entries, if they have been selected already; `began_at`: by time.monotonic()."""
         self.result: GetResult | None = None
         self._selector = selector
         self._request = request
         self._selection = selection
         self._examined: Sequence[Entry | BatchEntry] = ()
         self._log = log
+        self._began_at = began_at
+
+    @property
+    def began_at(self) -> float:
+        """When the read began on the event loop, by time.monotonic()."""
+        return self._began_at
+
+    @property
+    def examined(self) -> Sequence[Entry | BatchEntry]:
+        """Entries whose records were read; empty before `run`."""
+        return self._examined
+
+    @property
+    def bytes_ahead(self) -> int:
+        """How many bytes after these records `read_ahead` makes the system read."""
+        return self._log.bytes_ahead
 
     @property
     def queue(self) -> ConsumeQueue:
@@ -59,6 +80,7 @@ class ColdRead:
             raw = request.queue.read(request.offset, selector.entries_wanted(request))
             if request.properties is not None and raw:
                 self.result, self._examined = selector.filter(request, raw, self._log)
+                self._plan_ahead()
                 return self
             selected = selector.select(request, raw, may_block=True)
             if isinstance(selected, GetResult):
@@ -68,14 +90,18 @@ class ColdRead:
         self._examined = self._selection.entries
         self._log.expect(self._examined)
         self.result = fetch(request, self._selection, self._log.read)
+        self._plan_ahead()
         return self
 
-    def read_ahead(self) -> None:
-        """Have the system read the following part of the log, if the queue is being read in order."""
+    def _plan_ahead(self) -> None:
         if self._examined:
             first, last = self._examined[0], self._examined[-1]
             queue = self._request.queue
-            self._log.read_ahead((queue.topic, queue.queue_id), first[0], last[0] + last[1])
+            self._log.plan_ahead((queue.topic, queue.queue_id), first[0], last[0] + last[1])
+
+    def read_ahead(self) -> None:
+        """Have the system read the following part of the log, if the queue is being read in order."""
+        self._log.read_ahead()
 
 
 def fetch(request: ReadRequest, selection: Selection, read: ReadRange) -> GetResult:

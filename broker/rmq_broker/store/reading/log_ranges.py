@@ -86,7 +86,10 @@ class ColdLog:
     """
 
     def __init__(self, files: Sequence[MappedFile], sequential_reads: SequentialReads | None = None) -> None:
+        """`sequential_reads`: None to read nothing ahead."""
         self.bytes_read = 0
+        self.bytes_ahead = 0
+        self._ahead: tuple[MappedFile, int] | None = None
         self._files = tuple(files)
         self._sequential_reads = sequential_reads
 
@@ -114,13 +117,9 @@ class ColdLog:
             if file is not None and file.is_open:
                 file.advise(group.begin - file.start, size, os.POSIX_FADV_WILLNEED)
 
-    def read_ahead(self, queue: object, begin: int, end: int) -> None:
-        """Have the system read the part after `end`, if the queue's last read ended near `begin`.
-
-        Pages that were read stay in the system's page cache, which evicts pages that were used once first.
-        Dropping them here would make others read them again: several groups, and all queues of a topic,
-        share them.
-        """
+    def plan_ahead(self, queue: object, begin: int, end: int) -> None:
+        """Choose the part after `end` for `read_ahead`, if the queue's last read ended near `begin`."""
+        self._ahead, self.bytes_ahead = None, 0
         if self._sequential_reads is None or not self._sequential_reads.note(queue, begin, end):
             return
         file = _find(self._files, end, 0)
@@ -128,7 +127,20 @@ class ColdLog:
             return
         length = min(_AHEAD_BYTES, file.start + file.wrote - end)
         if length > 0:
-            file.advise(end - file.start, length, os.POSIX_FADV_WILLNEED)
+            self._ahead, self.bytes_ahead = (file, end), length
+
+    def read_ahead(self) -> None:
+        """Have the system read the part that `plan_ahead` has chosen.
+
+        Pages that were read stay in the system's page cache, which evicts pages that were used once first.
+        Dropping them here would make others read them again: several groups, and all queues of a topic,
+        share them.
+        """
+        if self._ahead is None:
+            return
+        file, end = self._ahead
+        if file.is_open:
+            file.advise(end - file.start, self.bytes_ahead, os.POSIX_FADV_WILLNEED)
 
 
 class SequentialReads:

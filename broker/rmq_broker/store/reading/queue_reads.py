@@ -78,6 +78,10 @@ class QueueReads:
         await asyncio.get_running_loop().run_in_executor(None, result.run)
         return self.finish(result)
 
+    def is_cold_from(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Estimate whether the message at a queue offset is cold; see Reader.is_cold_from."""
+        return self.reader.is_cold_from(queue, offset)
+
     @property
     def read_statistics(self) -> ReadStatistics:
         """Counters of reads."""

@@ -7,12 +7,16 @@ thread.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from time import monotonic
 from typing import Final
 
 from ..log.commit_log import CommitLog
 from ..log.mapped_file import Preadv
 from ..log.record import MIN_RECORD_BYTES, parse_record, store_timestamp_at
-from ..queues.consume_queue import QUEUE_ENTRY, ConsumeQueue
+from ..queues.batch_consume_queue import BatchEntry, batch_entries
+from ..queues.consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
+from ..queues.entry_file import PLACEHOLDER_SIZE
 from ..settings import PullSettings
 from .cold_read import ColdRead, fetch
 from .log_ranges import ColdData, ColdLog, SequentialReads, WarmLog
@@ -42,6 +46,22 @@ class Reader:
         """Estimate whether a message is still in memory, by its distance from the log's end."""
         return physical_offset >= self._recent_from()
 
+    def is_cold_from(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Estimate whether the message at a queue offset is cold, by its distance from the log's end.
+
+        False where no message is there. Does not block: if the queue's entry is not in memory, the message
+        counts as cold.
+        """
+        if not queue.min_offset <= offset < queue.max_offset:
+            return False
+        raw = queue.read_now(offset, 1)
+        if raw is None:
+            return True
+        if not raw:
+            return False
+        at = batch_entries(raw)[0].physical_offset if queue.is_batch else QUEUE_ENTRY.unpack(raw)[0]
+        return bool(at < self._cold_before())
+
     def get(
         self,
         queue: ConsumeQueue | None,
@@ -69,6 +89,22 @@ class Reader:
         `max_bytes`: how much the client accepts, 0 if it does not say. If that is more than the usual limit,
         the limits of bulk pulls apply. `properties`: a filter in addition to the tags.
         """
+        began_at = monotonic()
+        result = self._look(queue, offset, max_count, tags_codes, max_bytes, properties, began_at)
+        if isinstance(result, GetResult):
+            self._note_time(began_at)
+        return result
+
+    def _look(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        tags_codes: frozenset[int] | None,
+        max_bytes: int,
+        properties: PropertyFilter | None,
+        began_at: float,
+    ) -> GetResult | ColdRead:
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         lowest, highest = queue.min_offset, queue.max_offset
@@ -80,7 +116,8 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, lowest, highest)
         if offset > highest:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest)
-        if highest - offset <= min(_FEW, max_count) and properties is None:
+        counts_cold = self._settings.cold_data_flow_control_enable
+        if highest - offset <= min(_FEW, max_count) and properties is None and not counts_cold:
             newest = self._newest(queue, offset, tags_codes)
             if newest is not None:
                 return self._counted(newest)
@@ -94,7 +131,10 @@ class Reader:
             if raw is None:
                 raise ColdData
             if properties is not None and raw:
-                return self._counted(self._selector.filter(request, raw, self._warm).result)
+                filtered = self._selector.filter(request, raw, self._warm)
+                if counts_cold and not self._counts_disk_alone:
+                    filtered.result.cold_bytes = self._cold_bytes(filtered.tested)
+                return self._counted(filtered.result)
             selected = self._selector.select(request, raw, may_block=False)
             if isinstance(selected, GetResult):
                 return selected
@@ -103,8 +143,11 @@ class Reader:
                 raise ColdData
             result = fetch(request, selection, self._warm.read)
         except ColdData:
-            cold_log = ColdLog(self._log.files, self._sequential_reads)
-            return ColdRead(self._selector, request, selection, cold_log)
+            ahead = self._sequential_reads if self._settings.data_read_ahead_enable else None
+            cold_log = ColdLog(self._log.files, ahead)
+            return ColdRead(self._selector, request, selection, cold_log, began_at)
+        if counts_cold and not self._counts_disk_alone:
+            result.cold_bytes = self._cold_bytes(selection.entries)
         return self._counted(result)
 
     def _newest(
@@ -145,6 +188,13 @@ class Reader:
         assert cold.result is not None
         self.statistics.cold_reads += 1
         self.statistics.cold_bytes += cold.bytes_read
+        if cold.began_at:
+            self._note_time(cold.began_at)
+        if self._settings.cold_data_flow_control_enable:
+            cold.result.cold_bytes = cold_bytes = self._cold_bytes(cold.examined)
+            if cold_bytes and self._counts_disk_alone:
+                # Later reads will find these bytes in memory.
+                cold.result.cold_bytes += cold.bytes_ahead
         return self._counted(cold.result)
 
     def record_now(self, physical_offset: int, known_size: int = 0) -> bytes | None:
@@ -189,6 +239,26 @@ class Reader:
     def _recent_from(self) -> int:
         recent_bytes = self._memory_bytes * self._settings.access_message_in_memory_max_ratio // 100
         return self._log.max_offset - recent_bytes
+
+    def _cold_before(self) -> int:
+        """Return the log offset before which messages may be cold (Apache: checkInColdAreaByCommitOffset)."""
+        hot_bytes = self._memory_bytes * self._settings.access_message_in_memory_hot_ratio // 100
+        return self._log.max_offset - hot_bytes
+
+    @property
+    def _counts_disk_alone(self) -> bool:
+        """Whether only reads from the disk count as cold. Without RWF_NOWAIT, the distance decides alone."""
+        return self._settings.cold_data_scan_enable and self._warm.is_exact
+
+    def _cold_bytes(self, entries: Sequence[Entry | BatchEntry]) -> int:
+        """Return how much of the log these entries have where messages may be cold."""
+        before = self._cold_before()
+        return sum([entry[1] for entry in entries if entry[0] < before and entry[1] != PLACEHOLDER_SIZE])
+
+    def _note_time(self, began_at: float) -> None:
+        elapsed_seconds = monotonic() - began_at
+        statistics = self.statistics
+        statistics.longest_read_seconds = max(statistics.longest_read_seconds, elapsed_seconds)
 
     def _counted(self, result: GetResult) -> GetResult:
         self.statistics.messages_got += result.count

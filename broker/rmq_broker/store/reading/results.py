@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -26,7 +26,8 @@ class GetResult:
     """Messages that were read, the offset to read on from, and the queue's offsets.
 
     `body` holds `count` messages, as records one after the other. `reads_old_data` tells that, by estimate,
-    they are too far from the log's end to be in memory.
+    they are too far from the log's end to be in memory. `cold_bytes` is how much of the log counts as read
+    cold; 0 unless `coldDataFlowControlEnable` is on.
     """
 
     status: GetStatus
@@ -36,6 +37,7 @@ class GetResult:
     body: bytes
     count: int
     reads_old_data: bool
+    cold_bytes: int
 
     # Written out, as every read calls it: a compiled class keeps a dataclass's own as interpreted code.
     def __init__(
@@ -55,6 +57,7 @@ class GetResult:
         self.body = body
         self.count = count
         self.reads_old_data = reads_old_data
+        self.cold_bytes = 0
 
 
 @dataclass(slots=True)
@@ -65,3 +68,5 @@ class ReadStatistics:
     bytes_got: int = 0
     cold_reads: int = 0
     cold_bytes: int = 0  # of the commit log, read in threads
+    # The longest time from the request of messages to their end, whether from memory or from the disk.
+    longest_read_seconds: float = field(default=0.0, compare=False)

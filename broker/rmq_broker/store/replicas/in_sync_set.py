@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .replica_set import ReplicaPosition, ReplicaSet
-
-_UNKNOWN = -1
+from .replica_set import UNKNOWN, ReplicaPosition, ReplicaSet
 
 
 class InSyncReplicas(ReplicaSet):
@@ -53,4 +51,4 @@ class InSyncReplicas(ReplicaSet):
         """Return how far each counted replica has the log, the furthest first."""
         known = {position.broker_id: position.acknowledged for position in self.positions}
         others = self.counted - {self.own_id}
-        return sorted((known.get(broker_id, _UNKNOWN) for broker_id in others), reverse=True)
+        return sorted((known.get(broker_id, UNKNOWN) for broker_id in others), reverse=True)

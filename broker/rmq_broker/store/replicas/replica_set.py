@@ -28,20 +28,29 @@ log = logging.getLogger("rmq.store.replicas")
 _REPLICAS: Final = "replicas"  # a cause of refusing messages
 # A replica that hangs lets every send time out.
 _LOG_SECONDS: Final = 10.0
+# In place of an offset: a replica that is expected, and counts for no message.
+UNKNOWN: Final = -1
 
 
 @dataclass(slots=True, eq=False)
 class ReplicaPosition:
     """One connected replica.
 
-    name          its address, for logs and metrics
-    acknowledged  log offset up to which the replica has the log, as it says
-    broker_id     its id; None without a controller, where a replica does not tell
+    name           its address, for logs and metrics
+    acknowledged   log offset up to which the replica has the log, as it says
+    broker_id      its id; None without a controller, where a replica does not tell
+    may_be_double  a replica of the same host connected later, and this one was silent since: both may be one
     """
 
     name: str
     acknowledged: int
     broker_id: int | None = None
+    may_be_double: bool = False
+
+    @property
+    def host(self) -> str:
+        """The host of its address."""
+        return self.name.rpartition(":")[0]
 
 
 @dataclass(slots=True)
@@ -84,6 +93,7 @@ class ReplicaSet:
         self._is_scheduled = False
         self._is_running = False
         self._is_short = False
+        self._is_deposed = False
         self._timed_out = RepeatedEvent(_LOG_SECONDS, clock)
         self._replicated = 0  # the highest offset so far that enough replicas had
         self.statistics = ReplicaStatistics()
@@ -106,6 +116,16 @@ class ReplicaSet:
         self._waits.stop()
         self._complete(len(self._waits), Durability.REPLICA_TIMED_OUT)
 
+    def depose(self) -> None:
+        """Acknowledge nothing any more: another broker is the master. Sends are answered at once."""
+        self._is_deposed = True
+        self._changed()
+
+    def elected(self) -> None:
+        """Acknowledge messages, also after `depose`."""
+        self._is_deposed = False
+        self._changed()
+
     # --- replicas ---
 
     @property
@@ -114,8 +134,14 @@ class ReplicaSet:
         return self._positions
 
     def join(self, name: str, offset: int, broker_id: int | None = None) -> ReplicaPosition:
-        """Add a replica that has the log up to `offset`."""
+        """Add a replica that has the log up to `offset`.
+
+        Without a controller replicas tell no id. An earlier connection of the same host may be that of the
+        same replica, and half open. What it acknowledged counts again once the replica is heard on it.
+        """
         position = ReplicaPosition(name, offset, broker_id)
+        for other in self._positions:
+            other.may_be_double = other.may_be_double or other.host == position.host
         self._positions += (position,)
         self._changed()
         return position
@@ -128,6 +154,7 @@ class ReplicaSet:
     def acknowledge(self, position: ReplicaPosition, offset: int) -> None:
         """Note how far a replica has the log."""
         position.acknowledged = offset
+        position.may_be_double = False
         self._changed()
 
     def in_sync(self) -> list[ReplicaPosition]:
@@ -192,6 +219,9 @@ class ReplicaSet:
         """Complete waits, and let consumers see what enough replicas have."""
         if not self._is_running:
             return
+        if self._is_deposed:
+            self._complete(len(self._waits), Durability.REPLICA_TIMED_OUT)
+            return
         acknowledged = self._acknowledged()
         brokers = 1 + len(acknowledged)
         self._check_minimum(brokers)
@@ -213,7 +243,9 @@ class ReplicaSet:
 
     def _acknowledged(self) -> list[int]:
         """Return how far each replica that counts has the log, the furthest first."""
-        return [position.acknowledged for position in self.in_sync()]
+        found = [UNKNOWN if each.may_be_double else each.acknowledged for each in self.in_sync()]
+        found.sort(reverse=True)
+        return found
 
     def _check_minimum(self, in_sync_brokers: int) -> None:
         least = self._settings.min_in_sync_replicas

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand, Serialization
@@ -23,6 +25,21 @@ log = logging.getLogger(__name__)
 
 AddressOf = Callable[[MessageQueue], "str | None"]
 """Returns the address of a queue's master broker, None if it is unknown."""
+
+
+class CommitListener(Protocol):
+    """Gets each commit to a broker: its offsets, and how long it took in seconds."""
+
+    def __call__(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        elapsed_seconds: float,
+        error: BaseException | None = None,
+        *,
+        broker_address: str = "",
+        automatic: bool = False,
+    ) -> None:
+        """Note a commit, or its error."""
 
 
 class OffsetStore(ABC):
@@ -84,12 +101,14 @@ class RemoteOffsetStore(OffsetStore):
         address_of: AddressOf,
         post_oneway: Callable[[str, bytes], None] | None = None,
         serialization: Serialization = Serialization.BINARY,
+        committed: CommitListener | None = None,
     ) -> None:
         """`post_oneway` writes a frame to a broker's connection, and raises RequestError without a
         connection.
 
         Without `post_oneway`, each commit is answered before the next one is sent. Brokers work in several
         threads: they may process a one-way commit after a later one, and the offset would go back.
+        `committed` gets all commits.
         """
         super().__init__()
         self._group = group
@@ -98,6 +117,7 @@ class RemoteOffsetStore(OffsetStore):
         self._post_oneway = post_oneway
         self._committing = asyncio.Lock()
         self._serialization = serialization
+        self._committed = committed
 
     async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
         """14: return the committed offset on the broker."""
@@ -145,9 +165,11 @@ class RemoteOffsetStore(OffsetStore):
             offset = self._offsets.get(queue)
             if offset is None:
                 continue  # given up in the meantime
+            began = time.perf_counter()
             try:
                 await self._api.commit_offset(address, self._group, queue, offset)
             except UnreachableError as error:
+                self._tell(address, queue, offset, began, error)
                 log.warning(
                     "offsets not committed cause=%s others=%d; retried at the next commit",
                     error,
@@ -155,11 +177,25 @@ class RemoteOffsetStore(OffsetStore):
                 )
                 return False
             except ClientError as error:
+                self._tell(address, queue, offset, began, error)
                 log.warning("offset not committed queue=%s cause=%s; retried", queue, error)
                 done = False
             else:
                 self.commits += 1
+                self._tell(address, queue, offset, began)
         return done
+
+    def _tell(
+        self,
+        address: str,
+        queue: MessageQueue,
+        offset: int,
+        began: float,
+        error: BaseException | None = None,
+    ) -> None:
+        if self._committed is not None:
+            elapsed = time.perf_counter() - began
+            self._committed({queue: offset}, elapsed, error, broker_address=address, automatic=True)
 
     async def commit_routinely(self, queues: Iterable[MessageQueue]) -> None:
         """15: commit by one-way requests (Apache RocketMQ 5.3.3, RemoteBrokerOffsetStore)."""
@@ -186,14 +222,17 @@ class RemoteOffsetStore(OffsetStore):
                 oneway=True,
                 serialization=self._serialization,
             )
+            began = time.perf_counter()
             try:
                 self._post_oneway(address, encode_frame(request))
             except RequestError as error:
+                self._tell(address, queue, self._offsets[queue], began, error)
                 log.warning(
                     "offset not committed queue=%s cause=%s; retried at the next commit", queue, error
                 )
             else:
                 self.commits += 1
+                self._tell(address, queue, self._offsets[queue], began)
 
 
 class NoOffsets(OffsetStore):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ...errors import BrokerUnreachable, ClientError
+from ...hooks.consume import SettlementKind
+from ...hooks.consumption import ConsumptionHooks
 from ...network.routing import RouteTable
 from ..processing.listener import DEAD_LETTER
 from ..processing.send_back import FIRST_RETRY_LEVEL, SendBack
@@ -36,7 +40,16 @@ def retry_seconds(message: MessageExt, delay_level: int) -> int:
 class PopAcknowledger:
     """Acknowledges, redelivers and dead-letters messages of one group. Belongs to the network loop."""
 
-    def __init__(self, client: PopClient, acks: AckSender, routes: RouteTable, send_back: SendBack) -> None:
+    def __init__(
+        self,
+        client: PopClient,
+        acks: AckSender,
+        routes: RouteTable,
+        send_back: SendBack,
+        hooks: ConsumptionHooks | None = None,
+    ) -> None:
+        """`hooks` get all outcomes."""
+        self._hooks = hooks
         self._client = client
         self._acks = acks
         self._routes = routes
@@ -50,6 +63,14 @@ class PopAcknowledger:
         topic = self._client.topic_of(message)
         acked = self._acks.post(self._address(message), topic, self._client.handle_of(message))
         acked.add_done_callback(log_failure)
+        if self._hooks is not None:
+            acked.add_done_callback(partial(self._acked, message, time.perf_counter()))
+
+    def _acked(self, message: MessageExt, began: float, acked: asyncio.Future[None]) -> None:
+        if self._hooks is None or acked.cancelled():
+            return
+        elapsed = time.perf_counter() - began
+        self._hooks.settled(SettlementKind.ACK, [message], elapsed, acked.exception(), automatic=True)
 
     def ack_all(self, messages: Iterable[MessageExt]) -> None:
         """Acknowledge messages; a failure is logged, and the message is redelivered."""
@@ -78,6 +99,20 @@ class PopAcknowledger:
 
     async def change_invisible_time(self, message: MessageExt, seconds: float) -> None:
         """Make a message visible again after that time. Raises ClientError."""
+        await self._change_invisible_time(message, seconds, SettlementKind.INVISIBLE_TIME)
+
+    async def retry(self, message: MessageExt, seconds: float) -> None:
+        """Have a refused message redelivered after that time. Raises ClientError."""
+        await self._change_invisible_time(message, seconds, SettlementKind.RETRY)
+
+    async def _change_invisible_time(self, message: MessageExt, seconds: float, kind: SettlementKind) -> None:
+        if self._hooks is None:
+            await self._change_now(message, seconds)
+            return
+        with self._hooks.settling(kind, [message], delay_seconds=seconds, automatic=True):
+            await self._change_now(message, seconds)
+
+    async def _change_now(self, message: MessageExt, seconds: float) -> None:
         held = self._client.handle_of(message)
         await self._client.change_invisible_time(self._address(message), held, round(seconds * 1000))
 

@@ -155,7 +155,7 @@ class PopService(ConsumeService):
                 await self._acknowledger.send_to_dead_letters(message)
                 self._acknowledger.ack(message)
             else:
-                await self._acknowledger.change_invisible_time(message, retry_seconds(message, delay_level))
+                await self._acknowledger.retry(message, retry_seconds(message, delay_level))
         except ClientError as error:
             log.warning(
                 "message not sent back id=%s cause=%s; it is redelivered after its invisible time",

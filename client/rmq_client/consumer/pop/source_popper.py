@@ -74,10 +74,15 @@ class SourcePopper:
         subscription: Callable[[], Subscription | None],
         is_suspended: Callable[[], bool],
         failing: Callable[[PopSource, ClientError | None], None],
+        received: Callable[[list[MessageExt], float], None] | None = None,
     ) -> None:
-        """`failing` gets the error of each failed pop, and None once pops work again."""
+        """`failing` gets the error of each failed pop, and None once pops work again.
+
+        `received` gets the messages of a pop, and its seconds.
+        """
         self.queue = queue
         self._failing = failing
+        self._received = received
         self._is_failing = False
         self._client = client
         self._service = service
@@ -166,6 +171,8 @@ class SourcePopper:
             return True
         recorder = self._service.statistics.of(source.topic, loop.time())
         recorder.pulled(len(popped.messages), loop.time() - began)
+        if self._received is not None:
+            self._received(popped.messages, loop.time() - began)
         self._service.submit(queue, popped.messages)
         return True
 

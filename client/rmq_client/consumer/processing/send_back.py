@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -31,6 +32,8 @@ from rmq_remoting.message_queue import MessageQueue
 from ...bodies.encoding import DEAD_LETTER_REASON
 from ...clock import now_ms
 from ...errors import ClientError, NoQueue, UsageError, broker_error, request_failure
+from ...hooks.consume import SettlementKind
+from ...hooks.consumption import ConsumptionHooks
 from ...names import AUTO_CREATE_TOPIC, RETRY_TOPIC_PREFIX
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi, Requester
@@ -100,8 +103,11 @@ class SendBack:
         requester: Requester,
         routes: RouteTable,
         settings: ClientSettings,
+        hooks: ConsumptionHooks | None = None,
     ) -> None:
+        """`hooks` get each message that is sent back."""
         self.rules = rules
+        self._hooks = hooks
         self._api = api
         self._requester = requester
         self._routes = routes
@@ -115,9 +121,13 @@ class SendBack:
         sent as a copy: brokers take the properties of refused messages from their store. Raises ClientError
         if neither worked.
         """
+        with self._told(message, delay_level):
+            await self._send_back(message, queue, delay_level)
+
+    async def _send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
         if delay_level <= DEAD_LETTER and DEAD_LETTER_REASON in message.properties:
             try:
-                await self.resend(message, delay_level)
+                await self._resend(message, delay_level)
                 return
             except ClientError as error:
                 log.warning("dead letter sent without its reason id=%s cause=%s", message.msg_id, error)
@@ -127,13 +137,24 @@ class SendBack:
             await self._to_its_broker(message, queue, delay_level)
         except ClientError as error:
             log.warning("message not sent back cause=%s; a copy is sent to the retry topic", error)
-            await self.resend(message, delay_level)
+            await self._resend(message, delay_level)
+
+    def _told(self, message: MessageExt, delay_level: int) -> AbstractContextManager[None]:
+        if self._hooks is None:
+            return nullcontext()
+        is_last = self.rules.is_last(message, delay_level)
+        kind = SettlementKind.DEAD_LETTER if is_last else SettlementKind.RETRY
+        return self._hooks.settling(kind, [message], automatic=True)
 
     async def resend(self, message: MessageExt, delay_level: int = 0) -> None:
         """Send a copy to the retry topic, with the delay level, or 0 for that of its attempts.
 
         A broker makes it a dead letter after too many attempts. Raises ClientError.
         """
+        with self._told(message, delay_level):
+            await self._resend(message, delay_level)
+
+    async def _resend(self, message: MessageExt, delay_level: int) -> None:
         topic = self.rules.retry_topic
         properties = self._resend_properties(message, delay_level)
         limit = self.rules.max_reconsume_times
@@ -200,7 +221,7 @@ class SendBack:
             delay_level = FIRST_RETRY_LEVEL + message.reconsume_times
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)
         try:
-            if len(properties_to_string(properties).encode()) > MAX_PROPERTIES_BYTES:
+            if len(properties_to_string(properties).encode("utf-8", "replace")) > MAX_PROPERTIES_BYTES:
                 properties.pop(DEAD_LETTER_REASON, None)  # of all properties, the one that was added here
             return encode_properties(properties)
         except MessageEncodeError as error:

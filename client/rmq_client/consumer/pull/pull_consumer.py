@@ -17,6 +17,7 @@ from ...bodies.serializers import Serializer, check_serializer
 from ...checks import (
     Seconds,
     check_callable,
+    check_each,
     check_flag,
     check_instance,
     check_int,
@@ -30,7 +31,8 @@ from ...checks import (
 )
 from ...clock import now_ms
 from ...errors import NotRunning, UsageError
-from ...lifetime import Lifetime
+from ...hooks.consume import ConsumeHook
+from ...hooks.consumption import ConsumptionHooks, HookedConsumer
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi
 from ...network.instance import ClientInstance
@@ -41,7 +43,7 @@ from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..body_decoder import BodyDecoder
 from ..flow_control import FlowControl
-from ..offsets.queue_offsets import QueueOffsets
+from ..offsets.offset_reader import OffsetReader
 from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
@@ -67,7 +69,7 @@ _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
+class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     """Reads queues at the application's own pace.
 
     ::
@@ -95,6 +97,7 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         allocation: Allocation = averagely,
         rebalance_listener: RebalanceListener | None = None,
         timing: ConsumerTiming = _DEFAULT_TIMING,
+        hooks: Sequence[ConsumeHook] = (),
         trace: Tracing | None = None,
         serializer: Serializer | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
@@ -107,8 +110,8 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
         queue. `allocation`: how the group's members divide the queues of subscribed topics.
         `rebalance_listener` is waited for when queues of subscribed topics come and leave. Of `timing`, only
-        commits and rebalancing count. `trace`: messages that `poll` returns are traced as consumed.
-        `serializer` reads bodies for `decode`.
+        commits and rebalancing count. `hooks` get received messages and commits. `trace`: messages
+        that `poll` returns are traced as consumed. `serializer` reads bodies for `decode`.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
@@ -124,6 +127,9 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
             "rebalance_listener", rebalance_listener, RebalanceListener, "derive it from RebalanceListener"
         )
         self._timing = check_instance("timing", timing, ConsumerTiming, "pass ConsumerTiming(...)")
+        self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
+        # None without a hook that is told: polls and commits then spend nothing on them.
+        self._told: ConsumptionHooks | None = None
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
         self._serializer = None if serializer is None else check_serializer("serializer", serializer)
@@ -163,6 +169,8 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         self._loop = asyncio.get_running_loop()
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         bridge = instance.bridge()
+        self._told = ConsumptionHooks.of(self.group, self._namespace, self._hooks)
+        self.read_ahead.taken = None if self._told is None else self._told.received
         self._api = BrokerApi(bridge, self._settings)
         self._source = PullSource(
             self._running,
@@ -173,8 +181,14 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
             self._namespace,
             self._subscription_to,
         )
-        self._committer = OffsetCommitter(self._api, self._source, self._group, self._timing.commit_seconds)
         self._calls = RebalanceCalls(self._rebalance_listener, self._loop, self._namespace)
+        self._committer = OffsetCommitter(
+            self._api,
+            self._source,
+            self._group,
+            self._timing.commit_seconds,
+            None if self._told is None else self._told.committed,
+        )
         self._sharing = PullRebalancer(
             instance,
             self._group,
@@ -421,6 +435,13 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         check_int("max_messages", max_messages, least=1)
         seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._running()
+        if self._told is None:
+            return await self._poll(max_messages, seconds)
+        with self._told.receiving(lambda: list(self._subscriptions)) as received:
+            received.extend(await self._poll(max_messages, seconds))
+        return received
+
+    async def _poll(self, max_messages: int, seconds: float) -> list[MessageExt]:
         self._begin_poll()
         messages = self._take(max_messages)
         if messages or not seconds:
@@ -483,7 +504,13 @@ class PullConsumer(BodyDecoder, QueueOffsets, Lifetime):
         check_queue("queue", queue)
         check_offset("offset", offset)
         self._running()
-        return await self._source.pull(self._namespace.wrap_queue(queue), offset)
+        wrapped = self._namespace.wrap_queue(queue)
+        if self._told is None:
+            return await self._source.pull(wrapped, offset)
+        with self._told.receiving(lambda: [wrapped.topic]) as received:
+            result = await self._source.pull(wrapped, offset)
+            received.extend(result.messages)
+        return result
 
     # --- sharing and committing ---
 

@@ -20,7 +20,8 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ...clock import now_ms
-from ...errors import BrokerUnreachable, request_failure
+from ...errors import BrokerUnreachable, ClientError, request_failure
+from ...hooks.consumption import ConsumptionHooks
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ..flow_control import FlowControl
@@ -69,11 +70,14 @@ class ConsumerEngine(GroupMembership):
         subscriptions: Mapping[str, Subscription],
         obstacles: Obstacles,
         share_changes: ShareChangeNotifier | None = None,
+        hooks: ConsumptionHooks | None = None,
         *,
         calls: RebalanceCalls,
     ) -> None:
+        """`hooks` get receptions and settlements."""
         super().__init__(settings, instance, subscriptions)
         self._calls = calls
+        self._hooks = hooks
         self._obstacles = obstacles
         self._share_changes = share_changes
         self._namespace = Namespace(instance.settings.namespace)
@@ -84,7 +88,7 @@ class ConsumerEngine(GroupMembership):
         self._offsets = self._make_offsets()
         self._client = PullClient(instance.connections, settings.group, settings.pull, instance.settings)
         self._send_back = SendBack(
-            self._rules, instance.api, instance.connections, instance.routes, instance.settings
+            self._rules, instance.api, instance.connections, instance.routes, instance.settings, hooks
         )
         self.service = self._make_service()
         self._rebalance = self._make_rebalance()
@@ -282,6 +286,7 @@ class ConsumerEngine(GroupMembership):
             # Ordered queues: the next owner relies on the commit of the last one.
             None if self._is_locking else instance.connections.post_oneway,
             instance.settings.serialization,
+            None if self._hooks is None else self._hooks.committed,
         )
 
     def _make_service(self) -> ConsumeService:
@@ -330,6 +335,7 @@ class ConsumerEngine(GroupMembership):
             is_suspended=lambda: self.suspended,
             count_pull=self._count_pull,
             obstacles=self._obstacles,
+            failed=None if self._hooks is None else self._pull_failed,
         )
         puller = QueuePuller(
             process_queue,
@@ -361,7 +367,14 @@ class ConsumerEngine(GroupMembership):
             for message in messages:
                 self._rules.restore_topic(message)
         self._namespace.unwrap_topics(messages)
+        if self._hooks is not None:
+            elapsed = self._loop.time() - process_queue.last_pull_at
+            self._hooks.received(messages, elapsed, prefetched=True)
         self.service.submit(process_queue, messages)
+
+    def _pull_failed(self, queue: MessageQueue, error: ClientError, elapsed_seconds: float) -> None:
+        if self._hooks is not None:
+            self._hooks.not_received([queue.topic], error, elapsed_seconds, prefetched=True)
 
     def _count_pull(self, topic: str, messages: int, seconds: float) -> None:
         self.service.statistics.of(topic, self._loop.time()).pulled(messages, seconds)

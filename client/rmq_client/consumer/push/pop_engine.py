@@ -7,6 +7,7 @@ clientRebalance=false.)
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Final
 
 from rmq_remoting.bodies.running_info import ConsumerRunningInfo, PopProcessQueueInfo
@@ -16,6 +17,7 @@ from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ...clock import now_ms
 from ...errors import ClientError
+from ...hooks.consumption import ConsumptionHooks
 from ...network.instance import ClientInstance
 from ...tasks import uninterrupted
 from ..pop.acknowledger import PopAcknowledger
@@ -56,6 +58,7 @@ class PopEngine(ConsumerEngine):
         subscriptions: Mapping[str, Subscription],
         obstacles: Obstacles,
         share_changes: ShareChangeNotifier | None = None,
+        hooks: ConsumptionHooks | None = None,
         *,
         calls: RebalanceCalls,
     ) -> None:
@@ -64,9 +67,9 @@ class PopEngine(ConsumerEngine):
         self._pop_client = PopClient(
             instance.connections, settings.group, instance.settings, now_ms, from_newest=from_newest
         )
-        super().__init__(settings, instance, subscriptions, obstacles, share_changes, calls=calls)
+        super().__init__(settings, instance, subscriptions, obstacles, share_changes, hooks, calls=calls)
         self._acknowledger = PopAcknowledger(
-            self._pop_client, AckSender(self._pop_client), instance.routes, self._send_back
+            self._pop_client, AckSender(self._pop_client), instance.routes, self._send_back, hooks
         )
         self._popping = self._make_pop_service()
         self._popping.statistics = self.service.statistics
@@ -235,8 +238,9 @@ class PopEngine(ConsumerEngine):
         )
 
     def _make_popper(self, source: PopSource) -> SourcePopper:
+        queue = PopProcessQueue(source, self._loop.time())
         return SourcePopper(
-            PopProcessQueue(source, self._loop.time()),
+            queue,
             client=self._pop_client,
             service=self._popping,
             routes=self._instance.routes,
@@ -244,14 +248,18 @@ class PopEngine(ConsumerEngine):
             timing=self.settings.timing,
             subscription=lambda: self.subscriptions.get(source.topic),
             is_suspended=lambda: self.suspended,
-            failing=self._pop_failing,
+            failing=lambda source, error: self._pop_failing(queue, source, error),
+            received=None if self._hooks is None else partial(self._hooks.received, prefetched=True),
         )
 
-    def _pop_failing(self, source: PopSource, error: ClientError | None) -> None:
+    def _pop_failing(self, queue: PopProcessQueue, source: PopSource, error: ClientError | None) -> None:
         if error is None:
             self._obstacles.passed(source)
-        else:
-            self._obstacles.met(source, error)
+            return
+        self._obstacles.met(source, error)
+        if self._hooks is not None:
+            elapsed = self._loop.time() - queue.last_pull_at
+            self._hooks.not_received([source.topic], error, elapsed, prefetched=True)
 
     def _consumed(self) -> set[Hashable]:
         return {*super()._consumed(), *self._pop_sources.sources()}

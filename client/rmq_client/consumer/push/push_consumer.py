@@ -26,7 +26,7 @@ from ...checks import (
 from ...clock import now_ms
 from ...errors import NotRunning, UsageError
 from ...hooks.consume import ConsumeHook
-from ...lifetime import Lifetime
+from ...hooks.consumption import ConsumptionHooks, HookedConsumer
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...producer.producer import trace_producer
@@ -36,7 +36,7 @@ from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..flow_control import FlowControl
 from ..offsets.local_offsets import DEFAULT_FOLDER
-from ..offsets.queue_offsets import QueueOffsets, expand_brokers
+from ..offsets.offset_reader import OffsetReader, expand_brokers
 from ..offsets.start_position import ConsumeFrom, check_consume_from
 from ..pop.settings import PopSettings
 from ..processing.body_listener import takes_one_message
@@ -63,7 +63,7 @@ _DEFAULT_POP: Final = PopSettings()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PushConsumer(QueueOffsets, Lifetime):
+class PushConsumer(OffsetReader, HookedConsumer):
     """Delivers the messages of its topics to a listener; the consumers of a group share the queues.
 
     ::
@@ -158,6 +158,7 @@ class PushConsumer(QueueOffsets, Lifetime):
                 "client_rebalance=False: allocation must be averagely or by_circle, which brokers know"
             )
         self.group = group
+        self.broadcasting = broadcasting
         self._pop = None if client_rebalance else pop
         self._share_listener = check_optional_callable("share_listener", share_listener, 1, "a ShareChange")
         self._rebalance_listener = check_optional(
@@ -251,7 +252,7 @@ class PushConsumer(QueueOffsets, Lifetime):
             await instance.release()
 
     async def _start_hooks(self, instance: ClientInstance) -> list[ConsumeHook]:
-        """Return the hooks of the trace, then the application's, which run in the context of the message."""
+        """Return the hooks of the trace, then the application's."""
         if self._tracing is None:
             return list(self._hooks)
         sender = partial(trace_producer, self._namesrv, self._settings)
@@ -362,11 +363,14 @@ class PushConsumer(QueueOffsets, Lifetime):
             )
         obstacles = Obstacles(self._error_listener, application_loop)
         calls = RebalanceCalls(self._rebalance_listener, application_loop, self._namespace)
+        told = ConsumptionHooks.of(self.group, self._namespace, hooks)
         if self._pop is None:
-            engine = ConsumerEngine(settings, instance, self._subscriptions, obstacles, news, calls=calls)
+            engine = ConsumerEngine(
+                settings, instance, self._subscriptions, obstacles, news, told, calls=calls
+            )
         else:
             engine = PopEngine(
-                settings, self._pop, instance, self._subscriptions, obstacles, news, calls=calls
+                settings, self._pop, instance, self._subscriptions, obstacles, news, told, calls=calls
             )
         caller = ListenerCaller(
             settings.kind,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
 
 from ...errors import Busy, ClientError, SubscriptionError, UnreachableError
 from ...network.routing import RouteTable
@@ -31,7 +32,7 @@ class PullerCallbacks:
     up the topic. `start_offset` raises ClientError. `offset_illegal` gets the offset to go on at when the
     broker does not have the requested one. `announce` sends a heartbeat to the brokers, for one that does not
     know the subscription. `count_pull` gets the topic, the number of messages and the seconds of a pull.
-    `obstacles` collects the errors of pulls.
+    `obstacles` collects the errors of pulls. `failed` gets the error of each failed pull and its seconds.
     """
 
     flow_control: Callable[[], FlowControl]
@@ -43,6 +44,7 @@ class PullerCallbacks:
     is_suspended: Callable[[], bool]
     count_pull: Callable[[str, int, float], None]
     obstacles: Obstacles
+    failed: Callable[[MessageQueue, ClientError, float], None] | None = None
 
 
 class QueuePuller:
@@ -74,6 +76,7 @@ class QueuePuller:
         self._is_suspended = callbacks.is_suspended
         self._count_pull = callbacks.count_pull
         self._obstacles = callbacks.obstacles
+        self._tell_failed = callbacks.failed
         self._is_failing = False
         self._commit_with_pulls = commit_with_pulls
         self._next_offset = -1
@@ -133,6 +136,9 @@ class QueuePuller:
         log.warning("queue not pulled queue=%s cause=%s; retried", self.process_queue.queue, error)
         self._is_failing = True
         self._obstacles.met(self.process_queue.queue, error)
+        if self._tell_failed is not None:
+            elapsed = asyncio.get_running_loop().time() - self.process_queue.last_pull_at
+            self._tell_failed(self.process_queue.queue, error, elapsed)
 
     async def _pull(self) -> None:
         process_queue = self.process_queue

@@ -13,16 +13,17 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ...bodies.serializers import Serializer, check_serializer
-from ...checks import Seconds, check_choice, check_int, check_received, check_seconds
+from ...checks import Seconds, check_choice, check_each, check_int, check_received, check_seconds
 from ...clock import now_ms
 from ...errors import ClientError, NotRunning, ReceiptExpired, UsageError
-from ...lifetime import Lifetime
+from ...hooks.consume import ConsumeHook, SettlementKind
+from ...hooks.consumption import ConsumptionHooks, HookedConsumer
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ..body_decoder import BodyDecoder
-from ..offsets.queue_offsets import QueueOffsets, readable_queues
+from ..offsets.offset_reader import OffsetReader, readable_queues
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
 from ..requests.ack_sender import AckSender
@@ -42,7 +43,7 @@ _RECEIVED_SHARE: Final = 0.9
 _ITERATED_SHARE: Final = 0.5
 
 
-class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
+class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     """Receives messages that are invisible to the other consumers of the group for a while.
 
     ::
@@ -67,6 +68,7 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         consume_from: Literal["first", "last"] = "last",
         invisible_seconds: Seconds = 60.0,
         timeout_seconds: Seconds = 15.0,
+        hooks: Sequence[ConsumeHook] = (),
         serializer: Serializer | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
@@ -75,7 +77,8 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         `topics`: one topic, several topics, or a mapping of topics to tags such as `paid || sent` (`*`: all
         messages) or to an `Sql` expression. `consume_from` counts for queues that the group has never
         consumed. `invisible_seconds` and `timeout_seconds` are the defaults of `receive`, and the values of
-        iterating. `serializer` reads bodies for `decode`.
+        iterating. `hooks` get received messages, acknowledgements and changed invisible times. `serializer`
+        reads bodies for `decode`.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
@@ -86,6 +89,9 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         self._consume_from: Literal["first", "last"] = consume_from
         self._invisible_ms = _milliseconds(invisible_seconds)
         self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
+        self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
+        # None without a hook that is told: the methods then spend nothing on them.
+        self._told: ConsumptionHooks | None = None
         self._serializer = None if serializer is None else check_serializer("serializer", serializer)
         self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
@@ -109,6 +115,8 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         if self._instance is not None:
             raise UsageError(f"consumer {self.group} has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
+        self._told = ConsumptionHooks.of(self.group, self._namespace, self._hooks)
+        self.read_ahead.taken = None if self._told is None else self._told.received
         from_newest = self._consume_from == "last"
         self._client = PopClient(
             instance.bridge(), self._group, self._settings, now_ms, from_newest=from_newest
@@ -197,6 +205,13 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         )
         invisible_ms = self._invisible_ms if invisible_seconds is None else _milliseconds(invisible_seconds)
         self._running()
+        if self._told is None:
+            return await self._receive(max_messages, invisible_ms, wait_seconds)
+        with self._told.receiving(lambda: list(self._subscriptions)) as received:
+            received.extend(await self._receive(max_messages, invisible_ms, wait_seconds))
+        return received
+
+    async def _receive(self, max_messages: int, invisible_ms: int, wait_seconds: float) -> list[MessageExt]:
         self._receiver.settle(self.read_ahead)
         messages = await self._receiver.take_prefetched(max_messages, invisible_ms, _RECEIVED_SHARE)
         if messages:
@@ -211,6 +226,13 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         """
         check_received("message", message)
         self._running()
+        if self._told is None:
+            await self._ack(message)
+            return
+        with self._told.settling(SettlementKind.ACK, [message]):
+            await self._ack(message)
+
+    async def _ack(self, message: MessageExt) -> None:
         handle = self._client.handle_of(message)
         address = await self._receiver.address_of(message, handle)
         await self._acks.ack(address, self._client.topic_of(message), handle)
@@ -226,6 +248,14 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         check_received("message", message)
         invisible_ms = _milliseconds(invisible_seconds, least=0)
         self._running()
+        if self._told is None:
+            await self._change_invisible_time(message, invisible_ms)
+            return
+        delay_seconds = invisible_ms / 1000
+        with self._told.settling(SettlementKind.INVISIBLE_TIME, [message], delay_seconds=delay_seconds):
+            await self._change_invisible_time(message, invisible_ms)
+
+    async def _change_invisible_time(self, message: MessageExt, invisible_ms: int) -> None:
         handle = self._client.handle_of(message)
         await self._receiver.change_invisible_time(message, handle, invisible_ms)
         self._check_in_time(handle, "kept")
@@ -245,6 +275,13 @@ class SimpleConsumer(BodyDecoder, QueueOffsets, Lifetime):
         for now.
         """
         self._running()
+        if self._told is None:
+            return await self._next_messages()
+        with self._told.receiving(lambda: list(self._subscriptions)) as received:
+            received.extend(await self._next_messages())
+        return received
+
+    async def _next_messages(self) -> list[MessageExt]:
         receiver = self._receiver
         messages = await receiver.take_prefetched(1, self._invisible_ms, _ITERATED_SHARE)
         if messages:

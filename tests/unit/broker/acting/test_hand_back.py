@@ -11,6 +11,7 @@ import pytest
 from rmq_broker.acting.hand_back import HandBack, Progress
 from rmq_broker.groups.names import TRANSACTION_GROUP
 from rmq_broker.offsets.saved import SavedOffsets
+from rmq_broker.pop.closed_pops import ClosedPops
 from rmq_broker.timers.checkpoint import TimerCheckpoint
 from rmq_remoting.bodies.offsets import DelayOffsetSerializeWrapper
 from rmq_remoting.codes import RequestCode
@@ -63,6 +64,7 @@ async def master(tmp_path: Path) -> AsyncIterator[_Master]:
         broker.offsets,
         broker.services.delivery,
         broker.timers,
+        broker.pops,
         broker.store,
     )
     replica = FakeMaster()
@@ -106,6 +108,24 @@ async def test_higher_offsets_count_within_their_queues(master: _Master) -> None
     broker.service.forget()
     await broker.service.load()
     assert not len(broker.halves)
+
+
+async def test_popped_messages_that_the_replica_has_closed_are_not_redelivered(master: _Master) -> None:
+    broker = master.broker
+    broker.put(3)
+    broker.pop(invisible_ms=5000)
+    (point,) = broker.pops.in_flight
+    replica = ClosedPops()
+    replica.follow([point])
+    replica.note(point, (0, 2))
+    master.replica.answers[RequestCode.EXCHANGE_BROKER_HA_INFO] = replica.encode()
+    broker.pops.forget()
+    await master.hand_back.take(_MEMBERS)
+    for _ in range(2):  # the second time, as after a crash, the journal tells
+        await broker.pops.load()
+        (point,) = broker.pops.in_flight
+        assert point.open_offsets() == [1]
+        broker.pops.forget()
 
 
 async def test_timed_messages_that_the_replica_has_delivered_are_left_out(master: _Master) -> None:

@@ -66,6 +66,21 @@ async def _pool(capacity: int = 2) -> AsyncIterator[_Pool]:
         pool.tier.stop()
 
 
+async def test_the_longest_wait_for_a_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("rmq_remoting.tiers.time.monotonic", lambda: now)
+    async with _pool() as pool:
+        reads = [pool.run("a"), pool.run("b")]
+        await until(lambda: pool.disk.begun == ["a"])
+        now = 101.5
+        assert pool.tier.head_wait_seconds() == 1.5
+        reads[1].cancel()
+        await until(reads[1].done)
+        assert pool.tier.head_wait_seconds() == 0.0
+        pool.disk.release()
+        await reads[0]
+
+
 async def test_as_many_reads_run_as_the_pool_has_threads() -> None:
     async with _pool() as pool:
         reads = [pool.run("a"), pool.run("b"), pool.run("c")]

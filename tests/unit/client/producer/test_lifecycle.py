@@ -22,7 +22,7 @@ def _check(message: object) -> TransactionState:
 
 
 def _second(cluster: RunningCluster) -> Producer:
-    return Producer(cluster.address, group="g", check_transaction=_check, trace=Tracing(open_telemetry=False))
+    return Producer(cluster.address, group="g", check_transaction=_check, trace=Tracing())
 
 
 def _unregistered(cluster: RunningCluster) -> int:

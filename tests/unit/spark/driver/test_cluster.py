@@ -134,7 +134,7 @@ class Registering:
         return TopicRoute(topic, (), (MessageQueue(topic, "a", 0),), {})
 
     async def cluster_info(self) -> SimpleNamespace:
-        return SimpleNamespace(broker_addr_table={"b": 1} if self.now >= self._brokers_at else {})
+        return SimpleNamespace(brokers={"b": 1} if self.now >= self._brokers_at else {})
 
     async def topics(self) -> list[str]:
         return []

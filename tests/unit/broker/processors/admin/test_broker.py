@@ -58,8 +58,8 @@ class _Broker:
         self.tiers = [InlineTier(name, capacity=10, max_wait_ms=200) for name in ("send", "pull")]
         settings = self.configuration.settings
         self.disk = DiskSpace(settings, WriteHealth())
-        runtime_info = RuntimeInfo(self.statistics, FakeStore(), self.disk, self.tiers, settings)
-        self.admin = BrokerAdminProcessor(self.configuration, version, runtime_info)
+        self.runtime_info = RuntimeInfo(self.statistics, FakeStore(), self.disk, self.tiers, settings)
+        self.admin = BrokerAdminProcessor(self.configuration, version, self.runtime_info)
         self.connection = Peer().connection
 
     async def update(self, text: str) -> RemotingCommand:
@@ -151,6 +151,15 @@ async def test_runtime_info_has_all_of_apaches_keys(tmp_path: Path) -> None:
         assert [float(part) for part in table[key].split()] == [0.0, 0.0, 0.0]
     for key in ("timerReadBehind", "earliestMessageTimeStamp", "pageCacheLockTimeMills"):
         int(table[key])
+
+
+async def test_runtime_info_tells_the_longest_wait_for_the_loop(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path)
+    sends = int(RequestCode.SEND_MESSAGE_V2)
+    broker.runtime_info.oldest_wait_seconds = lambda codes: 1.25 if sends in codes else 0.0
+    table = broker.runtime_info.collect()
+    assert table["sendThreadPoolQueueHeadWaitTimeMills"] == "1250"
+    assert table["pullThreadPoolQueueHeadWaitTimeMills"] == "0"
 
 
 async def test_runtime_info_distinguishes_disks(tmp_path: Path) -> None:

@@ -140,8 +140,10 @@ def test_a_closed_store_reads_nothing(store: MessageStore) -> None:
     cold = ColdLog(store.commit_log.files, SequentialReads())
     store.close()
     assert cold.read(0, 100) is None
-    cold.read_ahead("T", 0, 100)
-    cold.read_ahead("T", 100, 200)
+    cold.plan_ahead("T", 0, 100)
+    cold.read_ahead()
+    cold.plan_ahead("T", 100, 200)
+    cold.read_ahead()
 
 
 def test_evicted_pages_are_read_from_disk(tmp_path: Path) -> None:
@@ -278,10 +280,14 @@ def test_read_ahead_ends_with_the_written_part(store: MessageStore, monkeypatch:
     cold = ColdLog(store.commit_log.files, SequentialReads())
     last = store.commit_log.files[-1]
     end = last.start + last.wrote
-    cold.read_ahead("a", 0, 1000)
-    cold.read_ahead("a", 1000, 2000)
-    cold.read_ahead("a", 2000, end - 100)
-    cold.read_ahead("a", end - 100, end)
+    cold.plan_ahead("a", 0, 1000)
+    cold.read_ahead()
+    cold.plan_ahead("a", 1000, 2000)
+    cold.read_ahead()
+    cold.plan_ahead("a", 2000, end - 100)
+    cold.read_ahead()
+    cold.plan_ahead("a", end - 100, end)
+    cold.read_ahead()
     assert advised == [(2000, store.commit_log.files[0].wrote - 2000), (last.wrote - 100, 100)]
     store.close()
 

@@ -76,6 +76,47 @@ async def test_the_loss_of_the_last_replica_ends_the_waits(master: Master) -> No
     assert master.replicas.confirmed_offset == 10
 
 
+async def test_a_deposed_master_acknowledges_nothing_and_lets_no_send_wait(master: Master) -> None:
+    replica = master.replicas.join("r", 0)
+    wait = master.append()
+    await loop_passes()
+    master.replicas.depose()
+    assert wait.result() is Durability.REPLICA_TIMED_OUT
+    following = master.append()
+    master.replicas.acknowledge(replica, 20)
+    assert await following is Durability.REPLICA_TIMED_OUT
+    assert master.replicas.confirmed_offset == 0
+    master.replicas.elected()
+    assert master.replicas.confirmed_offset == 20
+
+
+async def test_two_connections_of_one_replica_count_once() -> None:
+    """The first connection is half open, and the replica has connected again."""
+    master = _master(inSyncReplicas=3)
+    half_open = master.replicas.join("10.0.0.1:4001", 0)
+    other = master.replicas.join("10.0.0.2:4001", 0)
+    wait = master.append()
+    await loop_passes()
+    master.replicas.acknowledge(half_open, 10)
+    master.replicas.join("10.0.0.1:4002", 10)
+    assert (wait.done(), master.replicas.confirmed_offset) == (False, 0)
+    master.replicas.acknowledge(other, 10)
+    assert wait.result() is Durability.DURABLE
+    master.replicas.stop()
+
+
+async def test_two_replicas_of_one_host_count_twice() -> None:
+    master = _master(inSyncReplicas=3)
+    first = master.replicas.join("10.0.0.1:4001", 0)
+    second = master.replicas.join("10.0.0.1:4002", 0)
+    wait = master.append()
+    await loop_passes()
+    master.replicas.acknowledge(first, 10)
+    master.replicas.acknowledge(second, 10)
+    assert wait.result() is Durability.DURABLE
+    master.replicas.stop()
+
+
 async def test_consumers_see_nothing_that_only_the_fastest_replica_has() -> None:
     master = _master(inSyncReplicas=3)
     fast, slow = master.replicas.join("fast", 0), master.replicas.join("slow", 0)

@@ -38,6 +38,9 @@ class _Acknowledger(PopAcknowledger):
             raise BrokerUnreachable("connection refused")
         self.later.append((message.queue_offset, seconds))
 
+    async def retry(self, message: MessageExt, seconds: float) -> None:
+        await self.change_invisible_time(message, seconds)
+
     async def send_to_dead_letters(self, message: MessageExt) -> None:
         self.buried.append(message.queue_offset)
 

@@ -1,4 +1,4 @@
-"""The part of a consumer that tells offsets of queues: ends, beginnings, commits, lag."""
+"""The part of a consumer that reads offsets of queues: ends, beginnings, commits, lag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _SIDE_BY_SIDE: Final = 16
 
 
-class QueueOffsets(ABC):
+class OffsetReader(ABC):
     """Asks the brokers about the queues of a consumer. Full topic names inside, the application's outside."""
 
     _settings: ClientSettings
