@@ -58,4 +58,4 @@ async def dead_letters(admin: Admin) -> list[MessageExt]:
 
 if __name__ == "__main__":
     arguments = dict(enumerate(sys.argv))
-    asyncio.run(main(arguments.get(1, "127.0.0.1:9876"), arguments.get(2, "example-orders")))
+    asyncio.run(main(arguments.get(1, "127.0.0.1:9876"), arguments.get(2, "example-models")))

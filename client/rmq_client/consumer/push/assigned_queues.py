@@ -71,7 +71,7 @@ class AssignedQueues:
         self._assigned: dict[MessageQueue, _Assigned] = {}
         # Given up, but the listener has not finished with them yet.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
-        # Of those, the ones that the rebalance listener was told of: they are revoked, or lost.
+        # Of those, the revoked and lost ones: the rebalance listener knows of them.
         self._told: set[ProcessQueue] = set()
         self._stopping = False
 

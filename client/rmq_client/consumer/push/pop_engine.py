@@ -152,7 +152,7 @@ class PopEngine(ConsumerEngine):
         return is_reached
 
     async def _close_sources(self, is_unwanted: Callable[[PopSource], bool]) -> None:
-        # A stop cancels the rebalance: the listener is told of these sources all the same.
+        # A stop cancels the rebalance, but the listener must still learn of these sources.
         await uninterrupted(self._close_and_tell(is_unwanted))
 
     async def _close_and_tell(self, is_unwanted: Callable[[PopSource], bool]) -> None:
