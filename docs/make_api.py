@@ -58,10 +58,27 @@ _PAGES: Final = (
         ("Producer", "SendResult", "SendStatus"),
     ),
     ApiPage(
+        "bodies.md",
+        "Bodies",
+        "Serializers, and listeners that get bodies as values. Guide: [send and consume\n"
+        "values](../client/how-to-serialize-bodies.md).",
+        ("rmq_client.bodies", "rmq_client.consumer.processing.body_listener"),
+        ("body_listener", "Serializer"),
+    ),
+    ApiPage(
+        "deduplication.md",
+        "Deduplication",
+        "Messages that are delivered more than once, and processed once. Guide: [skip\n"
+        "duplicates](../client/how-to-deduplicate.md).",
+        ("rmq_client.consumer.deduplication",),
+        ("Deduplicator",),
+    ),
+    ApiPage(
         "rebalancing.md",
         "Division of queues",
-        "Strategies by which the members of a group divide the queues of a topic. Guide: [divide the queues\n"
-        "differently](../client/how-to-push.md#divide-the-queues-differently).",
+        "Strategies by which the members of a group divide the queues of a topic, and their listeners.\n"
+        "Guides: [divide the queues differently](../client/how-to-push.md#divide-the-queues-differently),\n"
+        "[learn of changed queues](../client/how-to-watch-lag.md#learn-of-changed-queues).",
         ("rmq_client.consumer.rebalancing",),
     ),
     ApiPage(

@@ -62,10 +62,23 @@ if TYPE_CHECKING:
         UserRules,
     )
     from .admin.static_results import LogicalQueue, QueueMove, QueuePart, StaticTopic
+    from .bodies.encoding import decode_body
+    from .bodies.serializers import (
+        BytesSerializer,
+        JsonSerializer,
+        PydanticSerializer,
+        Serializer,
+        StrSerializer,
+    )
     from .checks import Seconds
+    from .consumer.deduplication.deduplicator import DeduplicatedListener, Deduplicator
+    from .consumer.deduplication.keys import DeduplicationKey
+    from .consumer.deduplication.store import ClaimResult, DeduplicationStore, MemoryDeduplicationStore
     from .consumer.flow_control import FlowControl
+    from .consumer.offsets.lag import ConsumerLag, ConsumerQueueLag
     from .consumer.offsets.start_position import ConsumeFrom
     from .consumer.pop.settings import PopSettings
+    from .consumer.processing.body_listener import body_listener
     from .consumer.processing.listener import (
         ConsumeContext,
         ConsumeResult,
@@ -87,6 +100,7 @@ if TYPE_CHECKING:
         by_machine_room,
         nearby,
     )
+    from .consumer.rebalancing.rebalance_listener import RebalanceListener
     from .consumer.rebalancing.share_changes import ShareChange, ShareListener
     from .consumer.requests.pull_client import PullResult, PullSettings
     from .consumer.simple.simple_consumer import SimpleConsumer
@@ -121,6 +135,8 @@ if TYPE_CHECKING:
         TransactionNotBegun,
         Unavailable,
         UnreachableError,
+        UnreadableBody,
+        UnwritableBody,
         UsageError,
     )
     from .hooks.consume import (
@@ -161,21 +177,28 @@ _NAMES_BY_MODULE: Final = {
     "rmq_remoting.message_queue": "MessageQueue",
     ".admin": "Admin",
     ".admin.broker_results": (
-        "BrokerEpochs BrokerRuntime ColdReads ControllerState GroupColdReads GroupMember InSyncSet LogEpoch "
-        "QueueEntries QueueEntry RequestQueue"
+        "BrokerEpochs BrokerRuntime ColdReads ControllerState GroupColdReads GroupMember InSyncSet "
+        "LogEpoch QueueEntries QueueEntry RequestQueue"
     ),
     ".admin.dead_letters": "origin_topic",
     ".admin.results": (
-        "AccessRule BrokerAddresses ClientConnection ClusterInfo ConsumeRates ConsumerState Delivery "
-        "Figure Figures GroupConnections GroupLag GroupSettings MessageTrack OffsetChange QueueLag "
-        "QueueOffsets QueueSlice QueueTimes ReplicaState ReplicationStatus TopicSettings TrackStatus "
-        "User UserRules"
+        "AccessRule BrokerAddresses ClientConnection ClusterInfo ConsumeRates ConsumerState "
+        "Delivery Figure Figures GroupConnections GroupLag GroupSettings MessageTrack OffsetChange "
+        "QueueLag QueueOffsets QueueSlice QueueTimes ReplicaState ReplicationStatus TopicSettings "
+        "TrackStatus User UserRules"
     ),
     ".admin.static_results": "LogicalQueue QueueMove QueuePart StaticTopic",
+    ".bodies.encoding": "decode_body",
+    ".bodies.serializers": "BytesSerializer JsonSerializer PydanticSerializer Serializer StrSerializer",
     ".checks": "Seconds",
+    ".consumer.deduplication.deduplicator": "DeduplicatedListener Deduplicator",
+    ".consumer.deduplication.keys": "DeduplicationKey",
+    ".consumer.deduplication.store": "ClaimResult DeduplicationStore MemoryDeduplicationStore",
     ".consumer.flow_control": "FlowControl",
+    ".consumer.offsets.lag": "ConsumerLag ConsumerQueueLag",
     ".consumer.offsets.start_position": "ConsumeFrom",
     ".consumer.pop.settings": "PopSettings",
+    ".consumer.processing.body_listener": "body_listener",
     ".consumer.processing.listener": "ConsumeContext ConsumeResult Listener ListenerOutcome OrderlyContext",
     ".consumer.processing.statistics": "TopicStatistics",
     ".consumer.pull.pull_consumer": "PullConsumer",
@@ -185,6 +208,7 @@ _NAMES_BY_MODULE: Final = {
     ".consumer.rebalancing.allocation": (
         "Allocation averagely by_circle by_configuration by_consistent_hash by_machine_room nearby"
     ),
+    ".consumer.rebalancing.rebalance_listener": "RebalanceListener",
     ".consumer.rebalancing.share_changes": "ShareChange ShareListener",
     ".consumer.requests.pull_client": "PullResult PullSettings",
     ".consumer.simple.simple_consumer": "SimpleConsumer",
@@ -196,7 +220,7 @@ _NAMES_BY_MODULE: Final = {
         "InvalidArgumentError NameServerUnreachable NoQueue NoReply NotAuthenticated NotAuthorized "
         "NotFound NotRunning PermissionDenied ReceiptExpired Rejected RouteError SubscriptionError "
         "TimedOut TlsFailed TooMuchUnderWay TopicNotFound TopicNotOnBroker TransactionNotBegun "
-        "Unavailable UnreachableError UsageError"
+        "Unavailable UnreachableError UnreadableBody UnwritableBody UsageError"
     ),
     ".hooks.consume": "CallStatus ConsumeHook HookContext Reception Settlement SettlementKind",
     ".hooks.send": "Recall SendBatch SendContext SendHook TransactionEnd",
@@ -238,7 +262,9 @@ __all__ = [
     "BrokerRuntime",
     "BrokerUnreachable",
     "Busy",
+    "BytesSerializer",
     "CallStatus",
+    "ClaimResult",
     "ClientConnection",
     "ClientError",
     "ClientSettings",
@@ -252,10 +278,16 @@ __all__ = [
     "ConsumeHook",
     "ConsumeRates",
     "ConsumeResult",
+    "ConsumerLag",
+    "ConsumerQueueLag",
     "ConsumerState",
     "ConsumerTiming",
     "ControllerState",
     "Credentials",
+    "DeduplicatedListener",
+    "DeduplicationKey",
+    "DeduplicationStore",
+    "Deduplicator",
     "Delivery",
     "ErrorListener",
     "FaultTolerance",
@@ -273,11 +305,13 @@ __all__ = [
     "InSyncSet",
     "InvalidArgumentError",
     "InvalidPropertyError",
+    "JsonSerializer",
     "LastResort",
     "Listener",
     "ListenerOutcome",
     "LogEpoch",
     "LogicalQueue",
+    "MemoryDeduplicationStore",
     "Message",
     "MessageEncodeError",
     "MessageExt",
@@ -301,6 +335,7 @@ __all__ = [
     "PullStatus",
     "PullWish",
     "PushConsumer",
+    "PydanticSerializer",
     "QueryResult",
     "QueueEntries",
     "QueueEntry",
@@ -314,6 +349,7 @@ __all__ = [
     "QueuesListener",
     "RawPull",
     "RawPuller",
+    "RebalanceListener",
     "Recall",
     "ReceiptExpired",
     "Reception",
@@ -330,6 +366,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Serialization",
+    "Serializer",
     "Settlement",
     "SettlementKind",
     "ShareChange",
@@ -337,6 +374,7 @@ __all__ = [
     "SimpleConsumer",
     "Sql",
     "StaticTopic",
+    "StrSerializer",
     "SubscriptionError",
     "TimedOut",
     "TlsFailed",
@@ -360,17 +398,21 @@ __all__ = [
     "TransactionWork",
     "Unavailable",
     "UnreachableError",
+    "UnreadableBody",
+    "UnwritableBody",
     "UsageError",
     "User",
     "UserRules",
     "Verification",
     "averagely",
+    "body_listener",
     "by_circle",
     "by_configuration",
     "by_consistent_hash",
     "by_key_hash",
     "by_machine_room",
     "by_random",
+    "decode_body",
     "nearby",
     "origin_topic",
     "reply_to",

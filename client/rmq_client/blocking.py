@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_queue import MessageQueue
@@ -27,6 +28,9 @@ from . import raw_pulls as _raw_pulls
 from . import results as _results
 from .admin import admin as _admin
 from .checks import Seconds
+from .consumer.deduplication import deduplicator as _deduplicator
+from .consumer.deduplication.store import ClaimResult, DeduplicationStore
+from .consumer.processing.listener import ConsumeResult, Listener, inspect_listener
 from .consumer.pull import pull_consumer as _pull
 from .consumer.push import push_consumer as _push
 from .consumer.simple import simple_consumer as _simple
@@ -233,9 +237,14 @@ class Producer(_BlockingObject[_producer.Producer]):
     queues = _blocking(_producer.Producer.queues)
     transaction = _on_loop_wrapped(Transaction, _producer.Producer.transaction)
 
+    def encode(self, message: Message, value: object) -> Message:
+        """Return a copy of a message with `value` as its body; see rmq_client.Producer.encode."""
+        return self._asyncio.encode(message, value)
+
     def send_nowait(
         self,
         message: Message,
+        value: object = ...,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -248,7 +257,7 @@ class Producer(_BlockingObject[_producer.Producer]):
         recall. It may be dropped: `stop` waits for all sends.
         """
         sending = self._asyncio.send(
-            message, queue=queue, selector=selector, key=key, timeout_seconds=timeout_seconds
+            message, value, queue=queue, selector=selector, key=key, timeout_seconds=timeout_seconds
         )
         return _background.submit(sending)
 
@@ -270,6 +279,11 @@ class PushConsumer(_BlockingObject[_push.PushConsumer]):
     resume = _on_loop(_push.PushConsumer.resume)
     assigned_queues = _blocking(_push.PushConsumer.assigned_queues)
     statistics = _blocking(_push.PushConsumer.statistics)
+    beginning_offsets = _blocking(_push.PushConsumer.beginning_offsets)
+    end_offsets = _blocking(_push.PushConsumer.end_offsets)
+    committed_offsets = _blocking(_push.PushConsumer.committed_offsets)
+    committed = _blocking(_push.PushConsumer.committed)
+    lag = _blocking(_push.PushConsumer.lag)
 
 
 def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iterator[MessageExt]:
@@ -291,7 +305,21 @@ def _each_message(consumer: _pull.PullConsumer | _simple.SimpleConsumer) -> Iter
                 raise
 
 
-class PullConsumer(_BlockingObject[_pull.PullConsumer]):
+class _BodyDecoder:
+    """Reads bodies without the background loop."""
+
+    _asyncio: Any
+
+    @overload
+    def decode(self, message: MessageExt, kind: type[T]) -> T: ...
+    @overload
+    def decode(self, message: MessageExt, kind: Any = ...) -> Any: ...
+    def decode(self, message: MessageExt, kind: Any = Any) -> Any:
+        """Return the body of a message as a value; see rmq_client.PullConsumer.decode."""
+        return self._asyncio.decode(message, kind)
+
+
+class PullConsumer(_BodyDecoder, _BlockingObject[_pull.PullConsumer]):
     """Reads queues at the application's own pace; see rmq_client.PullConsumer."""
 
     @_constructs(_pull.PullConsumer)
@@ -313,7 +341,11 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     seek_to_time = _blocking(_pull.PullConsumer.seek_to_time)
     offset_for_time = _blocking(_pull.PullConsumer.offset_for_time)
     position = _blocking(_pull.PullConsumer.position)
+    beginning_offsets = _blocking(_pull.PullConsumer.beginning_offsets)
+    end_offsets = _blocking(_pull.PullConsumer.end_offsets)
+    committed_offsets = _blocking(_pull.PullConsumer.committed_offsets)
     committed = _blocking(_pull.PullConsumer.committed)
+    lag = _blocking(_pull.PullConsumer.lag)
     commit = _blocking(_pull.PullConsumer.commit)
     poll = _blocking(_pull.PullConsumer.poll)
     pull = _blocking(_pull.PullConsumer.pull)
@@ -326,7 +358,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
         yield from _each_message(self._asyncio)
 
 
-class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
+class SimpleConsumer(_BodyDecoder, _BlockingObject[_simple.SimpleConsumer]):
     """Receives messages and acknowledges each one; see rmq_client.SimpleConsumer."""
 
     @_constructs(_simple.SimpleConsumer)
@@ -339,6 +371,11 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
     receive = _blocking(_simple.SimpleConsumer.receive)
     ack = _blocking(_simple.SimpleConsumer.ack)
     change_invisible_time = _blocking(_simple.SimpleConsumer.change_invisible_time)
+    beginning_offsets = _blocking(_simple.SimpleConsumer.beginning_offsets)
+    end_offsets = _blocking(_simple.SimpleConsumer.end_offsets)
+    committed_offsets = _blocking(_simple.SimpleConsumer.committed_offsets)
+    committed = _blocking(_simple.SimpleConsumer.committed)
+    lag = _blocking(_simple.SimpleConsumer.lag)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Yield message by message until the consumer is stopped.
@@ -347,6 +384,62 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
         invisible again before it is yielded. Raises as `receive`.
         """
         yield from _each_message(self._asyncio)
+
+
+class Deduplicator:
+    """Skips messages that were processed before; see rmq_client.Deduplicator.
+
+    The store runs on the background loop, also for listeners that are functions.
+    """
+
+    _asyncio: _deduplicator.Deduplicator
+
+    @_constructs(_deduplicator.Deduplicator)
+    def __init__(self) -> None:
+        """Take the same arguments."""
+
+    @property
+    def store(self) -> DeduplicationStore:
+        """The store of the keys."""
+        return self._asyncio.store
+
+    def key_of(self, message: MessageExt) -> str:
+        """Return the key of a message. Raises UsageError for a function that returns no text."""
+        return self._asyncio.key_of(message)
+
+    def listener(
+        self, listener: Listener, *, none_means: ConsumeResult = ConsumeResult.SUCCESS
+    ) -> _deduplicator.DeduplicatedListener:
+        """Return a listener that gets only new messages; see rmq_client.Deduplicator.listener."""
+        kind = inspect_listener(listener, none_means=none_means)
+        return _deduplicator.deduplicated(self._asyncio, kind, _background.run)
+
+    def once(
+        self, message: MessageExt, *, wait_seconds: Seconds = 0.0
+    ) -> AbstractContextManager[ClaimResult]:
+        """Claim a message for the block of `with`, and confirm it at its end, as rmq_client.Deduplicator."""
+        return _blocking_context(self._asyncio.once(message, wait_seconds=wait_seconds))
+
+
+@contextmanager
+def _blocking_context(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    value = _background.run(_entered(context))
+    try:
+        yield value
+    except BaseException as error:
+        if not _background.run(_left(context, error)):
+            raise
+    else:
+        _background.run(_left(context, None))
+
+
+async def _entered(context: AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
+
+
+async def _left(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+    kind = None if error is None else type(error)
+    return bool(await context.__aexit__(kind, error, None if error is None else error.__traceback__))
 
 
 class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):

@@ -5,8 +5,10 @@ ClientError
 │   └── InvalidPropertyError   a property that would not be read back as it was written
 ├── UsageError             the call cannot work: a bad name, a wrong state, a message that no broker accepts
 │   ├── InvalidArgumentError   an argument of the wrong type, or out of its bounds
+│   │   └── UnwritableBody     a value that the producer's serializer cannot write
 │   ├── NotRunning         the object was not started, has been stopped, or was started in another process
 │   └── AlreadyExists      a topic, group or user to create exists already: it was left as it is
+├── UnreadableBody         the body of a received message is not what its consumer expects
 ├── GroupNotFound          no broker has the consumer group
 ├── RouteError             the route of a topic is unknown
 │   ├── TopicNotFound      the name servers do not know the topic
@@ -37,7 +39,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rmq_remoting.client_error import ClientError
 from rmq_remoting.codes import ResponseCode
@@ -50,6 +52,9 @@ from rmq_remoting.errors import (
     TlsError,
     TooManyRequests,
 )
+
+if TYPE_CHECKING:
+    from rmq_remoting.message import MessageExt
 
 __all__ = [
     "AlreadyExists",
@@ -79,6 +84,8 @@ __all__ = [
     "TransactionNotBegun",
     "Unavailable",
     "UnreachableError",
+    "UnreadableBody",
+    "UnwritableBody",
     "UsageError",
     "broker_error",
     "readable",
@@ -92,6 +99,22 @@ class UsageError(ClientError, ValueError):
 
 class InvalidArgumentError(UsageError):
     """An argument of the wrong type, or out of its bounds. The text has its name, its value and the rule."""
+
+
+class UnwritableBody(InvalidArgumentError):
+    """A value that the producer's serializer cannot write."""
+
+
+class UnreadableBody(ClientError):
+    """The body of `message` is not what its consumer expects; `reason` says why.
+
+    A listener that raises it makes the message a dead letter at once: a retry would read the same body.
+    """
+
+    def __init__(self, message: MessageExt, reason: str) -> None:
+        self.message = message
+        self.reason = reason
+        super().__init__(f"body of message {message.msg_id} of topic {message.topic}: {reason}")
 
 
 class NotRunning(UsageError):

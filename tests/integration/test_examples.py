@@ -68,6 +68,15 @@ def test_dead_letters(run: Run) -> None:
     assert run("dead_letters")[2:] == first[2:]  # finds the new dead letter alone
 
 
+def test_deduplication(run: Run) -> None:
+    assert run("deduplication") == [
+        "order-1 not paid: the bank is closed",
+        "order-1 paid",
+        "order-2 paid",
+        "attempts: 3",
+    ]
+
+
 def test_delayed_messages(run: Run) -> None:
     lines = [re.fullmatch(r"after (\d+\.\d) s: (.*)", line) for line in run("delayed_messages")]
     found = {line[2]: float(line[1]) for line in lines if line is not None}
@@ -83,6 +92,13 @@ def test_filters(run: Run) -> None:
         "by property: order 1",
         "by property: order 3",
     ]
+
+
+def test_lag(run: Run) -> None:
+    assigned, first, *behind, committed, revoked = run("lag")
+    assert (assigned, revoked) == ("4 queues assigned", "4 queues revoked")
+    assert (first, behind[-1]) == ("20 messages behind", "0 messages behind")
+    assert committed == "committed: 20"
 
 
 def test_open_telemetry(run: Run) -> None:
@@ -105,6 +121,15 @@ def test_ordered_messages(run: Run) -> None:
 
 def test_request_and_reply(run: Run) -> None:
     assert run("request_reply") == ["apple: 0.40", "pear: 0.55", "melon: not sold here"]
+
+
+def test_serialized_bodies(run: Run) -> None:
+    *orders, letter = run("serialized_bodies")
+    assert sorted(orders) == ["order 1 costs 9.50", "order 3 costs 20.00"]
+    assert letter.startswith(
+        'dead letter {"number": "two"}: not read as Order: ValueError: number: Input should'
+    )
+    assert letter.endswith("; total: Field required")
 
 
 def test_tracing(run: Run) -> None:

@@ -15,6 +15,7 @@ from rmq_remoting.message_properties import (
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
 )
 
+from ..bodies.encoding import DEAD_LETTER_REASON
 from ..errors import TopicNotFound, UsageError
 from ..names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from ..producer.producer import Producer
@@ -91,6 +92,7 @@ class DeadLetterAdmin(MessageAdmin, GroupAdmin):
             raise UsageError(f"message {message.msg_id} of topic {message.topic} is no dead letter")
         again = Message(to_topic or RETRY_TOPIC_PREFIX + group, message.body, flag=message.flag)
         again.properties.update(message.user_properties)
+        again.properties.pop(DEAD_LETTER_REASON, None)
         kept: dict[str, str] = {
             name: message.properties[name] for name in _KEPT if name in message.properties
         }

@@ -11,6 +11,7 @@ from typing import Final
 from rmq_remoting.message import Message
 from rmq_remoting.message_queue import MessageQueue
 
+from ..bodies.serializers import Serializer, check_serializer
 from ..checks import (
     Seconds,
     check_each,
@@ -68,6 +69,7 @@ class ProducerLifecycle(Lifetime):
         limits: InFlightLimits = _DEFAULT_LIMITS,
         hooks: Sequence[SendHook] = (),
         trace: Tracing | None = None,
+        serializer: Serializer | None = None,
         max_message_bytes: int = 4 * 1024 * 1024,
         new_topic_queues: int = 4,
         settings: ClientSettings = _DEFAULT_SETTINGS,
@@ -78,8 +80,8 @@ class ProducerLifecycle(Lifetime):
         whole send, all attempts together. `fault_tolerance` avoids slow and unreachable brokers for a while.
         `batching` turns automatic batching on. `check_transaction` answers brokers that ask for the outcome
         of transactions of the group, also those of other processes. `hooks` see every message. `trace` writes
-        message traces. `new_topic_queues`: queues that a broker gives a topic which it creates for the first
-        message.
+        message traces. `serializer` writes the values of `send` and `encode`. `new_topic_queues`: queues that
+        a broker gives a topic which it creates for the first message.
         """
         self._settings = checked_settings(settings)
         self._group = Namespace(settings.namespace).checked_group(group)
@@ -102,6 +104,7 @@ class ProducerLifecycle(Lifetime):
         self._new_topic_queues = check_int("new_topic_queues", new_topic_queues, least=1)
         self._send_hooks = tuple(check_each("hooks", hooks, SendHook, "derive hooks from SendHook"))
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
+        self._serializer = None if serializer is None else check_serializer("serializer", serializer)
         self._limits = check_instance("limits", limits, InFlightLimits, "pass InFlightLimits(...)")
         self._pressure = BackPressure(limits)
         # Calls that back-pressure does not count, or not yet: they look up a route.

@@ -11,6 +11,7 @@ from typing import Final
 from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ..bodies.encoding import encode_body
 from ..checks import (
     Seconds,
     check_callable,
@@ -55,6 +56,7 @@ class Producer(ProducerLifecycle):
     async def send(
         self,
         message: Message,
+        value: object = ...,
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -65,7 +67,8 @@ class Producer(ProducerLifecycle):
 
         The message goes to the topic's queues in turn, to `queue`, to the result of `selector(queues,
         message, key)`, or, with a `key` alone, to the queue that the hash of the key selects. A message
-        without a chosen queue is retried on another broker.
+        without a chosen queue is retried on another broker. With a `value`, which the producer's serializer
+        writes, the message has no body yet: `send(Message("orders"), order)`. See `encode`.
 
         `timeout_seconds` bounds all attempts together; None: that of the producer. Raises ClientError:
         TopicNotFound, TimedOut, BrokerError … Whether the message may have been stored all the same says
@@ -79,6 +82,8 @@ class Producer(ProducerLifecycle):
             if timeout_seconds is None
             else check_seconds("timeout_seconds", timeout_seconds, above=0)
         )
+        if value is not ...:
+            message = self.encode(message, value)
         size = self._check(message)
         sender, hooks, context, sent = self._sender, self._hooks, None, message
         try:
@@ -121,6 +126,15 @@ class Producer(ProducerLifecycle):
         if hooks is not None and context is not None:
             hooks.end(context, result)
         return result
+
+    def encode(self, message: Message, value: object) -> Message:
+        """Return a copy of a message with `value` as its body, for any of the sends.
+
+        The producer's serializer writes the body, and its content type goes into the property
+        `content_type`. Raises UnwritableBody for a value that the serializer cannot write, and
+        InvalidArgumentError for a message that has a body.
+        """
+        return encode_body(message, value, self._serializer)
 
     async def send_oneway(
         self,

@@ -6,6 +6,7 @@ import ast
 import builtins
 import collections.abc
 import concurrent.futures
+import contextlib
 import inspect
 import logging
 import os
@@ -26,7 +27,9 @@ from rmq_client import blocking
 
 _ROOT: Final = Path(__file__).parents[3]
 _KNOWN: Final = {
-    name for module in (builtins, typing, types, collections.abc, concurrent.futures) for name in dir(module)
+    name
+    for module in (builtins, typing, types, collections.abc, concurrent.futures, contextlib)
+    for name in dir(module)
 } | {"datetime", "timedelta", "Path", "ssl", "os", "asyncio", "P", "T", "Self"}
 _PRIVATE_PREFIX: Final = "_"
 
@@ -60,7 +63,13 @@ def _public_functions() -> list[tuple[str, Any]]:
 
 # Called by the SDK itself.
 _INTERNAL: Final = frozenset(
-    {"Credentials.signer", "Transaction.__init__", "TopicRoute.__init__", "TopicRoute.same_as"}
+    {
+        "Credentials.signer",
+        "DeduplicatedListener.__init__",
+        "Transaction.__init__",
+        "TopicRoute.__init__",
+        "TopicRoute.same_as",
+    }
 )
 
 

@@ -16,7 +16,7 @@ from rmq_remoting.message import MessageExt
 from ...errors import ClientError
 from ..offsets.offset_store import NoOffsets
 from ..processing.listener import DEAD_LETTER, ConsumeContext, ListenerKind
-from ..processing.listener_call import ListenerCall, consumed_count
+from ..processing.listener_call import ListenerCall, consumed_count, is_unreadable
 from ..processing.process_queue import ProcessQueue
 from ..processing.service import Clock, ConsumeService
 from .acknowledger import PopAcknowledger, retry_seconds
@@ -139,10 +139,14 @@ class PopService(ConsumeService):
         if consumed < len(messages):
             self._log_error(call, queue)
             level = call.context.delay_level if isinstance(call.context, ConsumeContext) else 0
-            self._start_follow_up(queue, self._refuse(messages[consumed:], level))
+            levels = {
+                id(message): DEAD_LETTER if is_unreadable(call, message) else level for message in messages
+            }
+            self._start_follow_up(queue, self._refuse(messages[consumed:], levels))
 
-    async def _refuse(self, messages: list[MessageExt], delay_level: int) -> None:
-        await asyncio.gather(*(self._refuse_one(message, delay_level) for message in messages))
+    async def _refuse(self, messages: list[MessageExt], delay_levels: dict[int, int]) -> None:
+        """Redeliver messages; their delay levels are by object id."""
+        await asyncio.gather(*(self._refuse_one(message, delay_levels[id(message)]) for message in messages))
 
     async def _refuse_one(self, message: MessageExt, delay_level: int) -> None:
         limit = self._max_reconsume_times

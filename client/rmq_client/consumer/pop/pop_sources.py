@@ -56,15 +56,19 @@ class PopSources:
             self._running[source] = _Running(popper, task)
             log.info("popping started group=%s source=%s", self._group, source.queue)
 
-    async def close(self, is_unwanted: Callable[[PopSource], bool]) -> None:
-        """Stop popping unwanted sources, and sources whose loop failed, so that they can be opened again."""
+    async def close(self, is_unwanted: Callable[[PopSource], bool]) -> list[PopSource]:
+        """Stop popping unwanted sources, and sources whose loop failed, so that they can be opened again.
+
+        Returns the closed sources.
+        """
         unwanted = [source for source, one in self._running.items() if is_unwanted(source) or one.task.done()]
         await asyncio.gather(*(self._close(source) for source in unwanted))
+        return unwanted
 
-    async def stop(self) -> None:
-        """Stop popping all sources."""
+    async def stop(self) -> list[PopSource]:
+        """Stop popping all sources, and return them."""
         self._stopping = True
-        await self.close(lambda _: True)
+        return await self.close(lambda _: True)
 
     async def _close(self, source: PopSource) -> None:
         """Make messages visible again whose call has not begun; the others end as usual."""

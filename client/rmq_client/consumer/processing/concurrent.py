@@ -12,8 +12,8 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ...errors import ClientError
 from ..offsets.offset_store import OffsetStore
-from .listener import ConsumeContext, ListenerKind
-from .listener_call import ListenerCall, consumed_count
+from .listener import DEAD_LETTER, ConsumeContext, ListenerKind
+from .listener_call import ListenerCall, consumed_count, is_unreadable
 from .message_state import MessageEvent
 from .process_queue import ProcessQueue
 from .send_back import RetryRules
@@ -107,7 +107,12 @@ class ConcurrentService(ConsumeService):
         if consumed:
             self._finish(process_queue, messages[:consumed], MessageEvent.SUCCEEDED)
         level = call.context.delay_level if isinstance(call.context, ConsumeContext) else 0
-        self._handle_refused(process_queue, messages[consumed:], level, MessageEvent.REFUSED)
+        unreadable = [message for message in messages if is_unreadable(call, message)]
+        if unreadable:
+            self._handle_refused(process_queue, unreadable, DEAD_LETTER, MessageEvent.REFUSED)
+        refused = [message for message in messages[consumed:] if not is_unreadable(call, message)]
+        if refused:
+            self._handle_refused(process_queue, refused, level, MessageEvent.REFUSED)
 
     def _handle_refused(
         self, process_queue: ProcessQueue, messages: list[MessageExt], delay_level: int, event: MessageEvent

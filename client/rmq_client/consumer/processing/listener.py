@@ -134,7 +134,27 @@ def inspect_listener(
     takes_context = callable(listener) and _takes_context(listener)
     called_with = "a list of messages and a context" if takes_context else "a list of messages"
     function = check_callable("listener", listener, 2 if takes_context else 1, called_with)
+    _check_annotation(listener, called_with)
     return ListenerKind(function, is_coroutine_function(function), takes_context, orderly, none_means)
+
+
+def _check_annotation(listener: Callable[..., Any], called_with: str) -> None:
+    """Refuse a listener whose first parameter is annotated as a class that no list of messages is."""
+    try:
+        parameters = list(inspect.signature(listener, eval_str=True).parameters.values())
+    except Exception:  # a built-in function, or an annotation that is unknown at run time
+        return
+    kind = parameters[0].annotation if parameters else None
+    if not isinstance(kind, type) or kind is inspect.Parameter.empty:
+        return
+    try:
+        fits = issubclass(list, kind) or issubclass(kind, list)
+    except TypeError:  # a protocol that allows no such question
+        return
+    if not fits:
+        cure = "annotate it as list[MessageExt], or wrap a listener for bodies in body_listener(...)"
+        text = f"is called with {called_with}, but {parameters[0].name!r} is annotated as {kind.__name__}"
+        raise refuse("listener", listener, f"{text}: {cure}")
 
 
 def _takes_context(listener: Callable[..., Any]) -> bool:

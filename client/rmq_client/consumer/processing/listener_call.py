@@ -10,7 +10,8 @@ from typing import Any
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
-from ...errors import UsageError
+from ...bodies.encoding import note_reason
+from ...errors import UnreadableBody, UsageError
 from ...hooks.consume import CallStatus, ConsumeHook, HookContext, run_after, run_before
 from ...namespaces import NO_NAMESPACE, Namespace
 from .listener import ConsumeContext, ConsumeResult, Context, ListenerKind, ListenerOutcome
@@ -87,6 +88,11 @@ def result_of(call: ListenerCall, kind: ListenerKind) -> ConsumeResult:
     return call.result or kind.none_means
 
 
+def is_unreadable(call: ListenerCall, message: MessageExt) -> bool:
+    """Whether the listener could not read the body of this message: it becomes a dead letter at once."""
+    return isinstance(call.error, UnreadableBody) and call.error.message is message
+
+
 def consumed_count(call: ListenerCall, kind: ListenerKind) -> int:
     """Return how many messages, from the front, a call without order has consumed."""
     if result_of(call, kind) is not ConsumeResult.SUCCESS:
@@ -136,6 +142,7 @@ class ListenerCaller:
             call.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:  # a worker survives any exception of its listener
             call.error = error
+            self._note_unreadable(call)
         _check_context(call)
         call.elapsed_seconds = self.now() - began
         if hook_context is None:
@@ -158,6 +165,7 @@ class ListenerCaller:
             call.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:
             call.error = error
+            self._note_unreadable(call)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         finally:
@@ -184,6 +192,14 @@ class ListenerCaller:
         if call.context is None:
             return self.kind.function(messages)
         return self.kind.function(messages, call.context)
+
+    def _note_unreadable(self, call: ListenerCall) -> None:
+        """Note the reason in a message whose body could not be read, and log it once."""
+        error = call.error
+        if not isinstance(error, UnreadableBody) or not any(one is error.message for one in call.messages):
+            return
+        if note_reason(error.message, error):
+            log.warning("body not readable group=%s cause=%s; the message is not retried", self._group, error)
 
     def _before(self, call: ListenerCall) -> HookContext | None:
         queue = None

@@ -15,7 +15,7 @@ from ...checks import check_seconds
 from ...errors import ClientError
 from ..offsets.offset_store import OffsetStore
 from .listener import ConsumeResult, ListenerKind, OrderlyContext
-from .listener_call import ListenerCall, result_of
+from .listener_call import ListenerCall, is_unreadable, result_of
 from .message_state import MessageEvent, MessageState
 from .process_queue import ProcessQueue
 from .service import Clock, ConsumeService
@@ -58,7 +58,10 @@ class OrderlyService(ConsumeService):
         relock: Relock,
         send_to_dead_letters: SendToDeadLetters | None,
     ) -> None:
-        """Without `send_to_dead_letters`, in broadcasting, a message is repeated until it is consumed."""
+        """Without `send_to_dead_letters`, in broadcasting, a message is repeated until it is consumed.
+
+        A message with an unreadable body is skipped then.
+        """
         super().__init__(kind, offsets, clock)
         self._settings = settings
         self._relock = relock
@@ -130,7 +133,7 @@ class OrderlyService(ConsumeService):
         if result is ConsumeResult.LATER:
             self._log_error(call, process_queue)
             process_queue.move(call.messages, MessageEvent.REFUSED)
-            self._start_follow_up(process_queue, self._repeat(process_queue, call.messages, context))
+            self._start_follow_up(process_queue, self._repeat(process_queue, call, context))
             return
         process_queue.uncommitted += call.messages
         if result is not ConsumeResult.SUCCESS:
@@ -144,12 +147,12 @@ class OrderlyService(ConsumeService):
         self._start_next_call(process_queue)
 
     async def _repeat(
-        self, process_queue: ProcessQueue, messages: list[MessageExt], context: OrderlyContext | None
+        self, process_queue: ProcessQueue, call: ListenerCall, context: OrderlyContext | None
     ) -> None:
-        """Make exhausted messages dead letters, and redeliver the others after a pause."""
+        """Make unreadable and exhausted messages dead letters, and redeliver the others after a pause."""
         left = True
         try:
-            left = await self._dead_letter_exhausted(process_queue, messages)
+            left = await self._dead_letter_exhausted(process_queue, call)
         except Exception:
             log.exception("refused messages not handled queue=%s; they are retried", process_queue.queue)
         if left:
@@ -158,19 +161,28 @@ class OrderlyService(ConsumeService):
             self._end_turn(process_queue)
             self._start_next_call(process_queue)
 
-    async def _dead_letter_exhausted(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> bool:
+    async def _dead_letter_exhausted(self, process_queue: ProcessQueue, call: ListenerCall) -> bool:
         """Make exhausted messages dead letters; whether any message is left for a retry."""
-        left = [message for message in messages if not await self._is_dead_lettered(process_queue, message)]
+        left = [
+            message
+            for message in call.messages
+            if not await self._is_dead_lettered(process_queue, message, is_unreadable(call, message))
+        ]
         for message in left:
             message.reconsume_times += 1
         return bool(left)
 
-    async def _is_dead_lettered(self, process_queue: ProcessQueue, message: MessageExt) -> bool:
+    async def _is_dead_lettered(
+        self, process_queue: ProcessQueue, message: MessageExt, unreadable: bool
+    ) -> bool:
         limit = self._settings.max_reconsume_times
-        if self._send_to_dead_letters is None or limit is None or message.reconsume_times < limit:
+        send = self._send_to_dead_letters
+        is_exhausted = send is not None and limit is not None and message.reconsume_times >= limit
+        if not (unreadable or is_exhausted):
             return False
         try:
-            await self._send_to_dead_letters(message)
+            if send is not None:
+                await send(message)
         except ClientError as error:
             log.warning(
                 "message not sent to the dead letters id=%s cause=%s; it is retried", message.msg_id, error

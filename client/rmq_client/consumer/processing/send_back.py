@@ -15,16 +15,21 @@ from rmq_remoting.headers.send import SendMessageRequestHeader, SendTarget
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_errors import MessageEncodeError
 from rmq_remoting.message_properties import (
+    MAX_PROPERTIES_BYTES,
     PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_FIRST_POP_TIME,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_POP_CK,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
     encode_properties,
+    properties_to_string,
 )
 from rmq_remoting.message_queue import MessageQueue
 
+from ...bodies.encoding import DEAD_LETTER_REASON
 from ...clock import now_ms
 from ...errors import ClientError, NoQueue, UsageError, broker_error, request_failure
 from ...hooks.consume import SettlementKind
@@ -46,6 +51,14 @@ _ATTEMPTS: Final = 3
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 # Delay level of the first retry; each further retry has a level more.
 FIRST_RETRY_LEVEL: Final = 3
+_NOT_RESENT: Final = (
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    # Of the pop that delivered the message: the copy has no receipt.
+    PROPERTY_POP_CK,
+    PROPERTY_FIRST_POP_TIME,
+)
 _STORED: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -104,12 +117,22 @@ class SendBack:
     async def send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
         """36: have the message redelivered; if its broker refuses, send a copy to the retry topic.
 
-        `queue` is the queue of the message. Raises ClientError if neither worked.
+        `queue` is the queue of the message. A message with a reason why it becomes a dead letter is always
+        sent as a copy: brokers take the properties of refused messages from their store. Raises ClientError
+        if neither worked.
         """
         with self._told(message, delay_level):
             await self._send_back(message, queue, delay_level)
 
     async def _send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+        if delay_level <= DEAD_LETTER and DEAD_LETTER_REASON in message.properties:
+            try:
+                await self._resend(message, delay_level)
+                return
+            except ClientError as error:
+                log.warning("dead letter sent without its reason id=%s cause=%s", message.msg_id, error)
+                await self._to_its_broker(message, queue, delay_level)
+                return
         try:
             await self._to_its_broker(message, queue, delay_level)
         except ClientError as error:
@@ -190,7 +213,7 @@ class SendBack:
         DefaultMQPushConsumerImpl).
         """
         properties = dict(message.properties)
-        for name in (PROPERTY_TRANSACTION_PREPARED, PROPERTY_RECONSUME_TIME, PROPERTY_MAX_RECONSUME_TIMES):
+        for name in _NOT_RESENT:
             properties.pop(name, None)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
         properties[PROPERTY_RETRY_TOPIC] = self._namespace.wrap(message.topic)
@@ -198,6 +221,8 @@ class SendBack:
             delay_level = FIRST_RETRY_LEVEL + message.reconsume_times
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)
         try:
+            if len(properties_to_string(properties).encode("utf-8", "replace")) > MAX_PROPERTIES_BYTES:
+                properties.pop(DEAD_LETTER_REASON, None)  # of all properties, the one that was added here
             return encode_properties(properties)
         except MessageEncodeError as error:
             raise UsageError(f"message {message.msg_id} cannot be sent again: {error}") from error

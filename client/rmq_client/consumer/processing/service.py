@@ -13,6 +13,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.message import MessageExt
 
+from ...errors import UnreadableBody
 from ..offsets.offset_store import OffsetStore
 from .listener import ConsumeResult, ListenerKind, OrderlyContext
 from .listener_call import ListenerCall
@@ -186,7 +187,7 @@ class ConsumeService(ABC):
                 event.set()
 
     def _log_error(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
-        if call.error is not None:
+        if call.error is not None and not isinstance(call.error, UnreadableBody):
             log.error(
                 "listener failed message=%s queue=%s; the message is redelivered",
                 call.messages[0].msg_id,

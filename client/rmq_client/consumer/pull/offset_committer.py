@@ -76,9 +76,5 @@ class OffsetCommitter:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group on the broker, None without one. Raises ClientError."""
-        return await self._api.committed_offset(await self._source.address_of(queue), self._group, queue)
-
     async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
         await self._api.commit_offset(await self._source.address_of(queue), self._group, queue, offset)

@@ -63,6 +63,16 @@ class PrefetchBuffer:
         self._queues[queue] = fetched
         fetched.start(None)
 
+    def hold(self, queue: MessageQueue) -> None:
+        """Return no messages of a queue that is read, until `let_go`."""
+        self._queues[queue].hold()
+
+    def let_go(self, queue: MessageQueue) -> None:
+        """Return messages of a held queue again, if it is still read."""
+        fetched = self._queues.get(queue)
+        if fetched is not None:
+            fetched.let_go()
+
     def remove(self, queues: Iterable[MessageQueue]) -> list[PrefetchedQueue]:
         """Remove queues and return them: the caller has to stop them."""
         return [self._queues.pop(queue) for queue in queues]

@@ -63,6 +63,7 @@ class PrefetchedQueue:
         self._bytes = 0
         self._next_offset: int | None = None
         self._paused = False
+        self._held = False
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_given_up = False
@@ -73,7 +74,7 @@ class PrefetchedQueue:
 
     def __len__(self) -> int:
         """Return how many messages can be taken now."""
-        return 0 if self._paused else len(self._messages)
+        return 0 if self._paused or self._held else len(self._messages)
 
     def take(self, max_messages: int) -> list[MessageExt]:
         """Return the next messages."""
@@ -100,6 +101,18 @@ class PrefetchedQueue:
     def resume(self) -> None:
         """Return messages again."""
         self._paused = False
+        self._continue()
+
+    def hold(self) -> None:
+        """Return no messages while a rebalance listener runs. `resume` does not end this."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """Return messages again, unless the queue is paused."""
+        self._held = False
+        self._continue()
+
+    def _continue(self) -> None:
         self._room.set()
         if self._messages:
             self._arrived(self)
@@ -143,7 +156,7 @@ class PrefetchedQueue:
 
     async def _fetch(self) -> None:
         while True:
-            if self._paused or self._is_full():
+            if self._paused or self._held or self._is_full():
                 self._room.clear()
                 await self._room.wait()
                 continue

@@ -13,6 +13,7 @@ from typing import Final
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ...bodies.serializers import Serializer, check_serializer
 from ...checks import (
     Seconds,
     check_callable,
@@ -40,11 +41,14 @@ from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
+from ..body_decoder import BodyDecoder
 from ..flow_control import FlowControl
+from ..offsets.offset_reader import OffsetReader
 from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
 from ..rebalancing.allocation import Allocation, averagely, with_namespace
+from ..rebalancing.rebalance_listener import RebalanceCalls, RebalanceListener
 from ..requests.pull_client import PullClient, PullResult, PullSettings
 from ..subscription import Subscription, Topics, subscriptions_to
 from ..timing import ConsumerTiming
@@ -65,7 +69,7 @@ _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PullConsumer(HookedConsumer):
+class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     """Reads queues at the application's own pace.
 
     ::
@@ -91,9 +95,11 @@ class PullConsumer(HookedConsumer):
         flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         auto_commit: bool = False,
         allocation: Allocation = averagely,
+        rebalance_listener: RebalanceListener | None = None,
         timing: ConsumerTiming = _DEFAULT_TIMING,
         hooks: Sequence[ConsumeHook] = (),
         trace: Tracing | None = None,
+        serializer: Serializer | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
         """Prepare a consumer. Raises InvalidArgumentError.
@@ -102,9 +108,10 @@ class PullConsumer(HookedConsumer):
         names to tags or to an `Sql` expression. Without them, `assign` queues or `subscribe` later.
         `consume_from` counts for queues without a committed offset of the group. `auto_commit`: every
         `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
-        queue. `allocation`: how the group's members divide the queues of subscribed topics. Of `timing`, only
+        queue. `allocation`: how the group's members divide the queues of subscribed topics.
+        `rebalance_listener` is waited for when queues of subscribed topics come and leave. Of `timing`, only
         commits and rebalancing count. `hooks` get received messages and commits. `trace`: messages
-        that `poll` returns are traced as consumed.
+        that `poll` returns are traced as consumed. `serializer` reads bodies for `decode`.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
@@ -116,12 +123,16 @@ class PullConsumer(HookedConsumer):
         self._pull_settings = check_instance("pull", pull, PullSettings, "pass PullSettings(...)")
         self._auto_commit = check_flag("auto_commit", auto_commit)
         self._allocation = check_callable("allocation", allocation, 3, "client id, queues and client ids")
+        self._rebalance_listener = check_optional(
+            "rebalance_listener", rebalance_listener, RebalanceListener, "derive it from RebalanceListener"
+        )
         self._timing = check_instance("timing", timing, ConsumerTiming, "pass ConsumerTiming(...)")
         self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
         # None without a hook that is told: polls and commits then spend nothing on them.
         self._told: ConsumptionHooks | None = None
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
+        self._serializer = None if serializer is None else check_serializer("serializer", serializer)
         self._listeners = QueueListeners(self._namespace)
         bounds = check_instance("flow_control", flow_control, FlowControl, "pass FlowControl(...)")
         self._prefetched = PrefetchBuffer(bounds)
@@ -137,6 +148,7 @@ class PullConsumer(HookedConsumer):
         self._api: BrokerApi
         self._source: PullSource
         self._committer: OffsetCommitter
+        self._calls: RebalanceCalls
 
     # --- lifecycle ---
 
@@ -169,6 +181,7 @@ class PullConsumer(HookedConsumer):
             self._namespace,
             self._subscription_to,
         )
+        self._calls = RebalanceCalls(self._rebalance_listener, self._loop, self._namespace)
         self._committer = OffsetCommitter(
             self._api,
             self._source,
@@ -218,7 +231,10 @@ class PullConsumer(HookedConsumer):
             self._instance = None
             return
         self._settle()
+        is_sharing = bool(self._sharing.topics)
         await self._sharing.stop()
+        if is_sharing:
+            await self._calls.revoked(self._prefetched.queues())
         await self._committer.wait()
         if self._auto_commit:
             await self._committer.commit_or_log(done())
@@ -389,12 +405,6 @@ class PullConsumer(HookedConsumer):
             return await self._source.first_offset(fetched.queue)
         return fetched.position
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group on the broker, None without one. Raises ClientError."""
-        check_queue("queue", queue)
-        self._running()
-        return await self._committer.committed(self._namespace.wrap_queue(queue))
-
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit the offsets up to which `poll` has returned messages, or the given ones.
 
@@ -508,6 +518,9 @@ class PullConsumer(HookedConsumer):
         """Read these queues of the topic, and no others of it."""
         reading = self._prefetched.queues()
         gone = [queue for queue in reading if queue.topic == topic and queue not in queues]
+        for queue in gone:  # so that on_revoked can commit what poll has returned
+            self._prefetched.hold(queue)
+        await self._calls.revoked(gone)
         await self._give_up(gone)
         fresh = [queue for queue in sorted(queues) if self._prefetched.get(queue) is None]
         if fresh and wait_seconds:
@@ -515,6 +528,10 @@ class PullConsumer(HookedConsumer):
         if topic in self._sharing.topics:  # it may have been stopped, or have given the topic up
             for queue in fresh:
                 self._read(queue)
+                self._prefetched.hold(queue)
+            await self._calls.assigned(fresh)
+            for queue in fresh:
+                self._prefetched.let_go(queue)
 
     def _read(self, queue: MessageQueue) -> None:
         self._running()
@@ -551,6 +568,20 @@ class PullConsumer(HookedConsumer):
         fetched = self._of(queue)
         self._prefetched.forget_polled(fetched)
         await fetched.restart(offset)
+
+    def _offset_instance(self) -> ClientInstance:
+        return self._running()
+
+    def _offset_group(self) -> str:
+        return self._group
+
+    async def _own_queues(self) -> list[MessageQueue]:
+        self._settle()
+        return sorted(self._prefetched.queues())
+
+    async def _position(self, queue: MessageQueue) -> int | None:
+        fetched = self._prefetched.get(queue)
+        return None if fetched is None else fetched.position
 
     def _subscription_to(self, topic: str) -> Subscription | None:
         return self._subscriptions.get(topic)

@@ -14,6 +14,7 @@ from ...tasks import StartTask
 from ..offsets.offset_store import OffsetStore
 from ..processing.process_queue import ProcessQueue
 from ..processing.service import ConsumeService
+from ..rebalancing.rebalance_listener import RebalanceCalls
 from ..rebalancing.share import Share
 from ..timing import ConsumerTiming
 from .queue_locks import LOCK_LIFE_SECONDS, QueueLocks
@@ -56,7 +57,9 @@ class AssignedQueues:
         timing: ConsumerTiming,
         make_puller: MakePuller,
         start_task: StartTask,
+        calls: RebalanceCalls,
     ) -> None:
+        self._calls = calls
         self._group = group
         self._service = service
         self._offsets = offsets
@@ -68,6 +71,8 @@ class AssignedQueues:
         self._assigned: dict[MessageQueue, _Assigned] = {}
         # Given up, but the listener has not finished with them yet.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
+        # Of those, the revoked and lost ones: the rebalance listener knows of them.
+        self._told: set[ProcessQueue] = set()
         self._stopping = False
 
     def queues(self) -> list[MessageQueue]:
@@ -156,6 +161,7 @@ class AssignedQueues:
         busy = [one.queue for one in process_queues if self._service.is_busy(one)]
         for process_queue in process_queues:
             process_queue.drop()
+        await self._calls.revoked(one.queue for one in process_queues if one not in self._told)
         await self._offsets.commit()
         if self._locks is not None:
             await self._locks.unlock_all_but(busy)
@@ -179,14 +185,16 @@ class AssignedQueues:
             return True
         by_queue = {one.queue: one for one in process_queues}
         now = self._loop.time()
-        lost = False
+        lost: list[MessageQueue] = []
         for queue, locked in (await self._locks.lock(by_queue)).items():
             process_queue = by_queue[queue]
             if locked:
                 _note_lock(process_queue, now)
             elif not process_queue.dropped:
-                lost = True
+                lost.append(queue)
                 self._drop_lost(process_queue)
+        if lost:
+            self._start_task(self._calls.lost(lost), "report lost queues")
         return not lost
 
     def _drop_lost(self, process_queue: ProcessQueue) -> None:
@@ -199,31 +207,41 @@ class AssignedQueues:
         if assigned is not None and assigned.process_queue is process_queue:
             del self._assigned[queue]
             assigned.puller.cancel()
+        elif self._leaving.get(queue) is process_queue:
+            self._told.add(process_queue)
 
     # --- one queue ---
 
     async def _take_all(self, queues: list[MessageQueue], takeover_seconds: float) -> int:
         """Take queues, and return how many were taken."""
-        if self._locks is None or not queues:
-            for queue in queues:
-                self._take(queue, takeover_seconds)
-            return len(queues)
-        now = self._loop.time()
-        outcomes = await self._locks.lock(queues)
-        locked = [queue for queue in queues if outcomes.get(queue)]
-        if self._stopping:
-            await self._locks.unlock(locked)
+        if not queues:
             return 0
-        for queue in locked:
-            # The previous owner of the lock has committed before it released the lock.
-            _note_lock(self._take(queue, 0.0), now)
-        if len(locked) < len(queues):
+        now = self._loop.time()
+        taken = queues
+        if self._locks is not None:
+            outcomes = await self._locks.lock(queues)
+            taken = [queue for queue in queues if outcomes.get(queue)]
+        if not self._stopping:
+            await self._calls.assigned(taken)
+            if self._stopping:
+                await self._calls.revoked(taken)
+        if self._stopping:
+            if self._locks is not None:
+                await self._locks.unlock(taken)
+            return 0
+        for queue in taken:
+            if self._locks is None:
+                self._take(queue, takeover_seconds)
+            else:
+                # The previous owner of the lock has committed before it released the lock.
+                _note_lock(self._take(queue, 0.0), now)
+        if len(taken) < len(queues):
             log.info(
                 "queues still locked by others group=%s count=%d; retried",
                 self._group,
-                len(queues) - len(locked),
+                len(queues) - len(taken),
             )
-        return len(locked)
+        return len(taken)
 
     def _take(
         self,
@@ -261,12 +279,15 @@ class AssignedQueues:
         queues = [process_queue.queue for process_queue in process_queues]
         for process_queue in process_queues:
             process_queue.drop()
+        await self._calls.revoked(one.queue for one in process_queues if one not in self._told)
+        self._told.update(process_queues)
         await self._offsets.commit(queues)
         if self._locks is not None and queues:
             await self._locks.unlock(queues)
         for queue in queues:
             self._offsets.forget(queue)
             self._leaving.pop(queue, None)
+        self._told.difference_update(process_queues)
 
     def _is_stuck(self, assigned: _Assigned, now: float) -> bool:
         idle = now - assigned.process_queue.last_pull_at

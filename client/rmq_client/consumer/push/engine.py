@@ -39,6 +39,7 @@ from ..processing.service import ConsumeService
 from ..processing.statistics import SAMPLE_SECONDS
 from ..rebalancing.allocation import with_namespace
 from ..rebalancing.rebalance import ClientRebalance, Rebalance
+from ..rebalancing.rebalance_listener import RebalanceCalls
 from ..rebalancing.share import Share
 from ..rebalancing.share_changes import ShareChangeNotifier
 from ..requests.pull_client import PullClient
@@ -70,9 +71,12 @@ class ConsumerEngine(GroupMembership):
         obstacles: Obstacles,
         share_changes: ShareChangeNotifier | None = None,
         hooks: ConsumptionHooks | None = None,
+        *,
+        calls: RebalanceCalls,
     ) -> None:
         """`hooks` get receptions and settlements."""
         super().__init__(settings, instance, subscriptions)
+        self._calls = calls
         self._hooks = hooks
         self._obstacles = obstacles
         self._share_changes = share_changes
@@ -92,7 +96,14 @@ class ConsumerEngine(GroupMembership):
         if self._is_locking:
             locks = QueueLocks(settings.group, instance.client_id, instance.api, self._master_of)
         self._assigned = AssignedQueues(
-            settings.group, self.service, self._offsets, locks, settings.timing, self._pull, self._start
+            settings.group,
+            self.service,
+            self._offsets,
+            locks,
+            settings.timing,
+            self._pull,
+            self._start,
+            self._calls,
         )
 
     # --- ConsumerMember ---
@@ -174,6 +185,14 @@ class ConsumerEngine(GroupMembership):
     def assigned_queues(self) -> list[MessageQueue]:
         """Return the assigned queues, without those of the group's retry topic."""
         return [queue for queue in self._assigned.queues() if not self._is_retry_topic(queue.topic)]
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the offset of the next message to consume, None if the queue is not consumed here."""
+        return self._offsets.get(queue)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the persisted offset of a queue, None without one. Raises ClientError."""
+        return await self._offsets.read(queue)
 
     async def commit(self) -> None:
         """Commit the consumed offsets."""

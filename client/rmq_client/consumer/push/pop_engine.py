@@ -6,7 +6,7 @@ clientRebalance=false.)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from ...clock import now_ms
 from ...errors import ClientError
 from ...hooks.consumption import ConsumptionHooks
 from ...network.instance import ClientInstance
+from ...tasks import uninterrupted
 from ..pop.acknowledger import PopAcknowledger
 from ..pop.pop_orderly import PopOrderlyService, PoppedBatch
 from ..pop.pop_process_queue import PopProcessQueue
@@ -31,6 +32,7 @@ from ..processing.process_queue import ProcessQueue
 from ..processing.runners import Runner
 from ..rebalancing.broker_rebalance import BrokerRebalance
 from ..rebalancing.rebalance import Rebalance
+from ..rebalancing.rebalance_listener import RebalanceCalls
 from ..rebalancing.share import Share
 from ..rebalancing.share_changes import ShareChangeNotifier
 from ..requests.ack_sender import AckSender
@@ -57,13 +59,15 @@ class PopEngine(ConsumerEngine):
         obstacles: Obstacles,
         share_changes: ShareChangeNotifier | None = None,
         hooks: ConsumptionHooks | None = None,
+        *,
+        calls: RebalanceCalls,
     ) -> None:
         self._pop_settings = pop_settings
         from_newest = settings.consume_from == "last"
         self._pop_client = PopClient(
             instance.connections, settings.group, instance.settings, now_ms, from_newest=from_newest
         )
-        super().__init__(settings, instance, subscriptions, obstacles, share_changes, hooks)
+        super().__init__(settings, instance, subscriptions, obstacles, share_changes, hooks, calls=calls)
         self._acknowledger = PopAcknowledger(
             self._pop_client, AckSender(self._pop_client), instance.routes, self._send_back, hooks
         )
@@ -117,8 +121,9 @@ class PopEngine(ConsumerEngine):
 
     async def _end(self) -> None:
         timing = self.settings.timing
-        await self._pop_sources.stop()
+        stopped = await self._pop_sources.stop()
         await super()._end()
+        await self._calls.revoked(source.queue for source in stopped)
         await self._popping.finish_follow_ups(timing.stop_grace_seconds)
         await self._acknowledger.drain(self._instance.settings.request_timeout_seconds)
 
@@ -135,16 +140,31 @@ class PopEngine(ConsumerEngine):
 
     async def rebalance(self) -> bool:
         """Pull and pop as the brokers say; whether that is complete."""
-        await self._pop_sources.close(lambda source: source.topic not in self.subscriptions)
+        await self._close_sources(lambda source: source.topic not in self.subscriptions)
         return await super().rebalance()
 
     async def _apply(self, topic: str, share: Share) -> bool:
-        await self._pop_sources.close(lambda source: source.topic == topic and source not in share.sources)
+        await self._close_sources(lambda source: source.topic == topic and source not in share.sources)
         is_reached = await super()._apply(topic, share)
         if topic in self.subscriptions and not self._is_retry_topic(topic):
-            self._pop_sources.open(share.sources)
+            await self._open_sources(share)
             await self._follow_mode(topic, share)
         return is_reached
+
+    async def _close_sources(self, is_unwanted: Callable[[PopSource], bool]) -> None:
+        # A stop cancels the rebalance, but the listener must still learn of these sources.
+        await uninterrupted(self._close_and_tell(is_unwanted))
+
+    async def _close_and_tell(self, is_unwanted: Callable[[PopSource], bool]) -> None:
+        closed = await self._pop_sources.close(is_unwanted)
+        await self._calls.revoked(source.queue for source in closed)
+
+    async def _open_sources(self, share: Share) -> None:
+        new = set(share.sources).difference(self._pop_sources.sources())
+        await self._calls.assigned(source.queue for source in new)
+        self._pop_sources.open(share.sources)
+        # The consumer may be stopping since.
+        await self._calls.revoked(source.queue for source in new.difference(self._pop_sources.sources()))
 
     async def _follow_mode(self, topic: str, share: Share) -> None:
         """Pull the POP retry topics of a topic that is pulled: pops include them, pulls do not."""

@@ -36,14 +36,17 @@ from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..flow_control import FlowControl
 from ..offsets.local_offsets import DEFAULT_FOLDER
+from ..offsets.offset_reader import OffsetReader, expand_brokers
 from ..offsets.start_position import ConsumeFrom, check_consume_from
 from ..pop.settings import PopSettings
+from ..processing.body_listener import takes_one_message
 from ..processing.listener import ConsumeResult, Listener, inspect_listener
 from ..processing.listener_call import ListenerCaller
 from ..processing.runners import make_runner
 from ..processing.statistics import TopicStatistics
 from ..rebalancing.allocation import Allocation, averagely
 from ..rebalancing.broker_rebalance import STRATEGY_NAMES
+from ..rebalancing.rebalance_listener import RebalanceCalls, RebalanceListener
 from ..rebalancing.share_changes import ShareChangeNotifier, ShareListener
 from ..requests.pull_client import PullSettings
 from ..subscription import Subscription, Topics, subscriptions_to
@@ -60,7 +63,7 @@ _DEFAULT_POP: Final = PopSettings()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class PushConsumer(HookedConsumer):
+class PushConsumer(OffsetReader, HookedConsumer):
     """Delivers the messages of its topics to a listener; the consumers of a group share the queues.
 
     ::
@@ -106,6 +109,7 @@ class PushConsumer(HookedConsumer):
         flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         allocation: Allocation = averagely,
         share_listener: ShareListener | None = None,
+        rebalance_listener: RebalanceListener | None = None,
         error_listener: ErrorListener | None = None,
         client_rebalance: bool = True,
         pop: PopSettings = _DEFAULT_POP,
@@ -122,7 +126,8 @@ class PushConsumer(HookedConsumer):
         `none_means`: result of a listener that returns nothing.
 
         `offsets_folder`: folder for the offsets of a broadcasting consumer. `share_listener` is called when
-        this consumer has got other queues. `error_listener` is called with the ClientError that keeps it from
+        this consumer has got other queues. `rebalance_listener` is waited for when queues come and leave.
+        `error_listener` is called with the ClientError that keeps it from
         messages: a topic that does not exist, a broker that cannot be reached or that refuses. It is called
         once for each topic or queue, until that works again. `trace` writes message traces.
         `client_rebalance=False`: brokers divide the queues among the group. It pops topics in POP mode
@@ -137,7 +142,7 @@ class PushConsumer(HookedConsumer):
             ("client_rebalance", client_rebalance),
         ):
             check_flag(name, flag)
-        check_consume_from(consume_from)
+        self._consume_from = check_consume_from(consume_from)
         check_callable("allocation", allocation, 3, "client id, queues and client ids")
         if not isinstance(offsets_folder, (str, Path)):
             raise refuse("offsets_folder", offsets_folder, "must be the path of a folder")
@@ -156,11 +161,16 @@ class PushConsumer(HookedConsumer):
         self.broadcasting = broadcasting
         self._pop = None if client_rebalance else pop
         self._share_listener = check_optional_callable("share_listener", share_listener, 1, "a ShareChange")
+        self._rebalance_listener = check_optional(
+            "rebalance_listener", rebalance_listener, RebalanceListener, "derive it from RebalanceListener"
+        )
         self._error_listener = check_optional_callable("error_listener", error_listener, 1, "a ClientError")
         self._namesrv = check_namesrv(namesrv)
         self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
         self._tracer: Tracer | None = None
+        if takes_one_message(listener) and max_messages != 1:
+            raise refuse("max_messages", max_messages, "must be 1: a body listener gets one message a call")
         self._engine_settings = EngineSettings(
             group=full_group,
             kind=inspect_listener(listener, orderly=orderly, none_means=none_means),
@@ -312,6 +322,32 @@ class PushConsumer(HookedConsumer):
 
         return await instance.run(ask())
 
+    # --- offsets ---
+
+    def _offset_instance(self) -> ClientInstance:
+        return self._running()[0]
+
+    def _offset_group(self) -> str:
+        return self._engine_settings.group
+
+    async def _own_queues(self) -> list[MessageQueue]:
+        queues = self._namespace.wrap_queues(await self.assigned_queues())
+        return await expand_brokers(self._offset_instance(), queues)
+
+    async def _position(self, queue: MessageQueue) -> int | None:
+        instance, engine = self._running()
+
+        async def ask() -> int | None:
+            return engine.position(queue)
+
+        return await instance.run(ask())
+
+    async def _committed(self, queue: MessageQueue) -> int | None:
+        instance, engine = self._running()
+        if self._engine_settings.broadcasting:
+            return await instance.run(engine.committed(queue))
+        return await super()._committed(queue)
+
     async def _start_engine(
         self,
         instance: ClientInstance,
@@ -326,11 +362,16 @@ class PushConsumer(HookedConsumer):
                 self._share_listener, instance.routes, application_loop, self._namespace
             )
         obstacles = Obstacles(self._error_listener, application_loop)
+        calls = RebalanceCalls(self._rebalance_listener, application_loop, self._namespace)
         told = ConsumptionHooks.of(self.group, self._namespace, hooks)
         if self._pop is None:
-            engine = ConsumerEngine(settings, instance, self._subscriptions, obstacles, news, told)
+            engine = ConsumerEngine(
+                settings, instance, self._subscriptions, obstacles, news, told, calls=calls
+            )
         else:
-            engine = PopEngine(settings, self._pop, instance, self._subscriptions, obstacles, news, told)
+            engine = PopEngine(
+                settings, self._pop, instance, self._subscriptions, obstacles, news, told, calls=calls
+            )
         caller = ListenerCaller(
             settings.kind,
             self.group,

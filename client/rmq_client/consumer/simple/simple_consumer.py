@@ -10,7 +10,9 @@ from typing import Final, Literal
 from rmq_remoting.bodies.heartbeat import ConsumeType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
 
+from ...bodies.serializers import Serializer, check_serializer
 from ...checks import Seconds, check_choice, check_each, check_int, check_received, check_seconds
 from ...clock import now_ms
 from ...errors import ClientError, NotRunning, ReceiptExpired, UsageError
@@ -20,6 +22,8 @@ from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
+from ..body_decoder import BodyDecoder
+from ..offsets.offset_reader import OffsetReader, readable_queues
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
 from ..requests.ack_sender import AckSender
@@ -39,7 +43,7 @@ _RECEIVED_SHARE: Final = 0.9
 _ITERATED_SHARE: Final = 0.5
 
 
-class SimpleConsumer(HookedConsumer):
+class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     """Receives messages that are invisible to the other consumers of the group for a while.
 
     ::
@@ -65,6 +69,7 @@ class SimpleConsumer(HookedConsumer):
         invisible_seconds: Seconds = 60.0,
         timeout_seconds: Seconds = 15.0,
         hooks: Sequence[ConsumeHook] = (),
+        serializer: Serializer | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
         """Prepare a consumer. Raises InvalidArgumentError.
@@ -72,7 +77,8 @@ class SimpleConsumer(HookedConsumer):
         `topics`: one topic, several topics, or a mapping of topics to tags such as `paid || sent` (`*`: all
         messages) or to an `Sql` expression. `consume_from` counts for queues that the group has never
         consumed. `invisible_seconds` and `timeout_seconds` are the defaults of `receive`, and the values of
-        iterating. `hooks` get received messages, acknowledgements and changed invisible times.
+        iterating. `hooks` get received messages, acknowledgements and changed invisible times. `serializer`
+        reads bodies for `decode`.
         """
         self._settings = checked_settings(settings)
         self._namespace = Namespace(settings.namespace)
@@ -80,12 +86,13 @@ class SimpleConsumer(HookedConsumer):
         self.group = group
         self._namesrv = check_namesrv(namesrv)
         check_choice("consume_from", consume_from, ("first", "last"))
-        self._consume_from = consume_from
+        self._consume_from: Literal["first", "last"] = consume_from
         self._invisible_ms = _milliseconds(invisible_seconds)
         self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._hooks = check_each("hooks", hooks, ConsumeHook, "derive hooks from ConsumeHook")
         # None without a hook that is told: the methods then spend nothing on them.
         self._told: ConsumptionHooks | None = None
+        self._serializer = None if serializer is None else check_serializer("serializer", serializer)
         self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
@@ -294,6 +301,16 @@ class SimpleConsumer(HookedConsumer):
             receiver.keep(received.messages, self._invisible_ms, received.popped_at)
             taken = await receiver.take_ahead(_ITERATED_AT_ONCE, self._invisible_ms, _ITERATED_SHARE)
         self.read_ahead.put(taken)
+
+    def _offset_instance(self) -> ClientInstance:
+        return self._running()
+
+    def _offset_group(self) -> str:
+        return self._group
+
+    async def _own_queues(self) -> list[MessageQueue]:
+        """Return all queues of its topics: consumers of the group share them."""
+        return await readable_queues(self._running(), self._subscriptions)
 
     def _check_in_time(self, handle: PopHandle, done: str) -> None:
         """Raise ReceiptExpired for a late request: Apache's brokers accept it silently, and may redeliver."""

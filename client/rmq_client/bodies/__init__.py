@@ -1,0 +1,1 @@
+"""Bodies of messages as values of the application: serializers, encoding and decoding."""

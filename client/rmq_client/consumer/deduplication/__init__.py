@@ -1,0 +1,1 @@
+"""Deduplication: at-least-once deliveries are processed once, as far as a store can know."""
