@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 from faststream import AckPolicy, FastStream
 from faststream.exceptions import NackMessage, RejectMessage, StopConsume
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
 from rmq_client import ConsumeHook, HookContext, Message, MessageExt, NoReply, Producer, PushConsumer, Sql
+from rmq_client.open_telemetry import OpenTelemetry
 from rmq_faststream import ConsumerOptions, RocketBroker, RocketResponse, TestRocketBroker
 from rmq_faststream.annotations import Producer as SdkProducer
 from rmq_faststream.annotations import RocketBatchMessage, RocketMessage
+from rmq_faststream.opentelemetry import RocketTelemetryMiddleware
 from rmq_testing import BrokerForTests, ResponseCode
 from tests.support.waiting import until
 
@@ -546,3 +551,40 @@ async def test_an_application_runs_until_it_is_told_to_exit(
     await asyncio.wait_for(app.run(), _SECONDS)
     assert bodies == ["x"]
     assert not broker.running
+
+
+async def test_a_trace_continues_between_the_plain_sdk_and_handlers(
+    rmq_broker: BrokerForTests, rmq_new_topic: Callable[..., str], rmq_group: str, rmq_namesrv: str
+) -> None:
+    orders, invoices = rmq_new_topic(), rmq_new_topic()
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = OpenTelemetry(tracer_provider=provider)
+    broker = RocketBroker(
+        rmq_namesrv, logger=None, middlewares=[RocketTelemetryMiddleware(tracer_provider=provider)]
+    )
+
+    @broker.subscriber(orders, group=rmq_group, consume_from="first")
+    @broker.publisher(invoices)
+    async def on_order(body: str) -> str:
+        return body
+
+    received: list[MessageExt] = []
+    reader = PushConsumer(
+        rmq_namesrv,
+        group=f"{rmq_group}-reader",
+        topics=invoices,
+        listener=received.extend,
+        consume_from="first",
+    )
+    async with (
+        telemetry.instrument(Producer(rmq_namesrv, group=rmq_group)) as producer,
+        _started(broker),
+        telemetry.instrument(reader),
+    ):
+        await producer.send(Message(orders, b"x"))
+        await until(lambda: received, _SECONDS)
+    # Commits of offsets are spans of no trace.
+    spans = [span for span in exporter.get_finished_spans() if not span.name.startswith("settle")]
+    assert {span.name for span in spans} >= {f"process {invoices}", f"{orders} process", f"send {orders}"}
+    assert len({span.context.trace_id for span in spans if span.context is not None}) == 1
