@@ -190,7 +190,7 @@ class _Repair:
                 report.messages += step.records - step.collected.batches + step.collected.batched
                 report.newest_ms = max(report.newest_ms, step.collected.last_ms)
                 queues.add(step.collected)
-                index.add(step.collected.index)
+                index.add(step.collected)
             queues.finish()
         finally:
             index.finish()
