@@ -15,7 +15,7 @@ ENTRY_BYTES: Final = 20
 
 
 class IndexItems:
-    """Expected index entries without their numbers in a file: packed hash and log offset, and the store times."""
+    """Expected index entries without their numbers in a file: hashes and log offsets, and store times."""
 
     __slots__ = ("packed", "rise", "times")
 
@@ -61,7 +61,7 @@ class IndexItems:
         return column
 
     def is_equal(self, begin: int, end: int, found: bytes, begin_ms: int) -> bool:
-        """Return whether hashes, log offsets and times of some entries are those of the entries in `found`."""
+        """Return whether hashes, log offsets and times of some entries are those in `found`."""
         seconds = self.seconds(begin, end, begin_ms)
         if seconds is None:
             return False

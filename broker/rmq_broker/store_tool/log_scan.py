@@ -268,7 +268,7 @@ class _RecordsOfPart:
         self._read_to = 0  # up to there the file was read through the descriptor
 
     def add(self, position: int, until: int) -> int:
-        """Add the records from `position` on; return their number. The reader tells where and why they end."""
+        """Add the records from `position` on; return their number. The reader notes their end."""
         if self._add_plain is None:
             return self._add_each(position, until)
         reader, records = self._reader, 0

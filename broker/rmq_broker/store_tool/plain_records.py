@@ -131,7 +131,7 @@ class PlainRecords:
             self._plain_topics[topic] = topic_hash(topic)
 
     def add_all(self, data: bytes, position: int, until: int, start: int) -> int:
-        """Add the records that begin in `data` from `position` on and before `until`, as long as all are plain.
+        """Add the records of `data` from `position` on and before `until`, as long as they are plain.
 
         `start` is the log offset of the first byte of `data`. Returns the position behind the last record.
         """
