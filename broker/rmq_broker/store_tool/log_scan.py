@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -122,7 +123,7 @@ class LogScan(Generic[T]):
         self._tail_task = _Task(
             NumberedFile(Path(), 0, 0), 0, 0, True
         )  # the part in which the log seems to end
-        self._jobs = 1 if _stored_bytes(log) <= _SINGLE_PROCESS_BYTES else (jobs or os.cpu_count() or 1)
+        self._jobs = 1 if _stored_bytes(log) <= _SINGLE_PROCESS_BYTES else (jobs or _usable_processors())
 
     def __iter__(self) -> Iterator[ScannedRecords[T] | DamagedRange]:
         """Yield the results in order. Raises OSError."""
@@ -173,7 +174,8 @@ class LogScan(Generic[T]):
             for task in self._tasks():
                 yield task, self._scan(task)
             return
-        context = multiprocessing.get_context("spawn")
+        # A copy of this process starts at once, but would lack its other threads and what they were doing.
+        context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn")
         with ProcessPoolExecutor(self._jobs, mp_context=context) as pool:
             waiting: deque[tuple[_Task, Future[_Part[T]]]] = deque()
             try:
@@ -192,6 +194,10 @@ class LogScan(Generic[T]):
         for file in self._files:
             for begin in range(0, file.size, self._part_bytes):
                 yield _Task(file, begin, min(file.size, begin + self._part_bytes), begin == 0)
+
+
+def _usable_processors() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _stored_bytes(log: NumberedFiles) -> int:

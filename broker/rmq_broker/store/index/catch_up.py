@@ -9,14 +9,15 @@ from typing import Final, Protocol
 from rmq_remoting.message_properties import (
     PROPERTY_KEYS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
-    find_property,
+    find_value,
 )
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..log.record import RecordSummary
 
-_UNIQUE_KEY: Final = PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
-_KEYS: Final = PROPERTY_KEYS.encode()
+# As they begin in a record's properties.
+_UNIQUE_KEY: Final = PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode() + b"\x01"
+_KEYS: Final = PROPERTY_KEYS.encode() + b"\x01"
 _LOOK_AT_CLOCK_EVERY: Final = 16
 
 # The budget of a slice while the event loop has other work, and the longest one if it has none.
@@ -153,10 +154,11 @@ class IndexCatchUp:
     def _enter_record(self, record: RecordSummary) -> bool:
         if record.physical_offset <= self._entered:
             return True
-        if MessageSysFlag.transaction_type(record.sys_flag) == MessageSysFlag.TRANSACTION_ROLLBACK:
+        if record.sys_flag & MessageSysFlag.TRANSACTION_MASK == MessageSysFlag.TRANSACTION_ROLLBACK:
             return True
-        unique_key = find_property(record.properties, _UNIQUE_KEY) or b""
-        keys = find_property(record.properties, _KEYS) or b""
+        properties = record.properties
+        unique_key = find_value(properties, _UNIQUE_KEY) or b""
+        keys = find_value(properties, _KEYS) or b""
         if not unique_key and not keys:
             return True
         return self._enter(record.topic, unique_key, keys, record.physical_offset, record.store_timestamp_ms)

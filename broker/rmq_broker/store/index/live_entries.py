@@ -79,6 +79,10 @@ class LiveEntries:
 
         Raises OSError if the disk is full.
         """
+        if unique_key and not keys:
+            return self._files.put_one(
+                self._unique_key_hash(topic, unique_key), physical_offset, store_timestamp_ms
+            )
         return self._files.put(
             self._hasher.all_keys(topic, unique_key, keys), physical_offset, store_timestamp_ms
         )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from rmq_remoting.java_hash import tags_code
-from rmq_remoting.message_properties import find_property
+from rmq_remoting.message_properties import find_property, find_value
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
@@ -24,6 +24,7 @@ from .consume_queues import ConsumeQueues
 log = logging.getLogger("rmq.store.dispatch")
 
 _SHORT_BYTES: Final = 255  # of tags whose hash is kept in memory
+_TAGS: Final = b"TAGS\x01"  # as it begins in a record's properties
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _TRANSACTION_BITS: Final = MessageSysFlag.TRANSACTION_MASK
 _WITHOUT_ENTRY: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
@@ -35,7 +36,7 @@ def tags_code_of(record: RecordSummary, levels: DelayLevels = DEFAULT_DELAY_LEVE
         level = find_property(record.properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
             return record.store_timestamp_ms + levels.delay_ms(int(level))
-    tags = find_property(record.properties, b"TAGS")
+    tags = find_value(record.properties, _TAGS)
     return _hash_of(tags) if tags else 0
 
 
