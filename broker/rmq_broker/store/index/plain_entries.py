@@ -87,7 +87,7 @@ class PlainEntries:
             elif unique_key:
                 if len(hashes) >= space:
                     break
-                hashes.append(self._hasher.unique_key(topic, unique_key))
+                hashes.append(self._hasher.unique_keys(topic, unique_key))
                 offsets.append(physical)
                 times_ms.append(store_ms)
             messages += 1
