@@ -6,10 +6,10 @@ The append path makes the same entries from its arguments.
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
+from zlib import crc32
 
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import find_property, find_value
@@ -31,6 +31,7 @@ from .consume_queues import ConsumeQueues
 
 log = logging.getLogger("rmq.store.dispatch")
 
+_crc32: Final = crc32
 _SHORT_BYTES: Final = 255  # of tags whose hash is kept in memory
 _TAGS: Final = b"TAGS\x01"  # as it begins in a record's properties
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -163,7 +164,7 @@ class Dispatcher:
             queue = None if queues is None else queues.get(queue_id)
             if queue is None or queue.max_offset != queue_offset:
                 break
-            if check_crc and body_bytes and zlib.crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
+            if check_crc and body_bytes and _crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
                 break
             properties = data[properties_at:stop]
             if properties.startswith(_CRC_NAME, max(0, len(properties) - CRC_PROPERTY_BYTES)):
