@@ -189,7 +189,11 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
 
     `name` is not empty and contains neither separator.
     """
-    prefix = name + b"\x01"
+    return find_value(raw, name + b"\x01")
+
+
+def find_value(raw: bytes, prefix: bytes) -> bytes | None:
+    """Return the value of the property whose name, with the separator behind it, is `prefix`."""
     start = raw.rfind(prefix)
     while start >= 0:
         if start == 0 or raw[start - 1] == 2:

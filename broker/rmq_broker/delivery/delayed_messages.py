@@ -44,6 +44,8 @@ _SLICE_BYTES: Final = 1 << 20
 # The pause between two deliveries. The minimum lets messages that become due within it be delivered together.
 _SHORTEST_SECONDS: Final = 0.02
 _LONGEST_SECONDS: Final = 0.1
+# The pause while no message waits. The shortest delay that can be set is 1 s.
+_IDLE_SECONDS: Final = 0.5
 # The pause after a failed read.
 _READ_RETRY_MS: Final = 10_000
 # The consumer group that Apache's broker counts these deliveries for (MixAll.SCHEDULE_CONSUMER_GROUP).
@@ -99,9 +101,12 @@ class DelayedMessages:
 
     def pause_seconds(self) -> float:
         """Return the pause until the next delivery: short if a message becomes due soon."""
-        now_ms, seconds = self._now_ms(), _LONGEST_SECONDS
+        now_ms, seconds = self._now_ms(), _IDLE_SECONDS
         for level in self._levels.values():
-            if level.head_offset == self._offsets.get(level.level) and level.head_due_ms > now_ms:
+            offset = self._offsets.get(level.level)
+            if offset < level.queue.max_offset:
+                seconds = min(seconds, _LONGEST_SECONDS)
+            if level.head_offset == offset and level.head_due_ms > now_ms:
                 seconds = min(seconds, (level.head_due_ms - now_ms) / 1000)
         return max(seconds, _SHORTEST_SECONDS)
 

@@ -156,7 +156,7 @@ def read_message(record: bytes, position: int = 0) -> StoredMessage:
 
 
 def _own_properties(properties: bytes) -> bytes:
-    if _CRC_MARK not in properties:
+    if properties.find(_CRC_MARK) < 0:  # `in` takes twice as long
         return properties
     fields = decode_properties(properties)
     fields.pop("__CRC32#", None)

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from rmq_remoting.answers import Answer, HeldAnswer
+from rmq_remoting.daemon.demand import Demand
 from rmq_remoting.tiers import has_share
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ class WaitingRequests(ABC, Generic[Key, Request]):
         """`clock` returns seconds."""
         self.count = 0
         self.size_bytes = 0
+        # Of the task that calls `expire`, and of another one that looks after waiting requests.
+        self.demand = Demand(self._has_waiting)
+        self.check_demand = Demand(self._has_waiting)
         # Requests that `has_share` refused.
         self.refused = 0
         self._clock = clock
@@ -129,7 +133,15 @@ class WaitingRequests(ABC, Generic[Key, Request]):
         """Return the tick in which the time of a request ends that waits from now on."""
         return max(self._next_tick, int((self._clock() + wait_seconds) / TICK_SECONDS) + 1)
 
+    def _has_waiting(self) -> bool:
+        return self.count > 0
+
     def _keep(self, request: Request) -> None:
+        if not self.count:
+            # No tick was missed: while nothing waits, nobody calls `expire`.
+            self._next_tick = max(self._next_tick, int(self._clock() / TICK_SECONDS))
+            self.demand.arise()
+            self.check_demand.arise()
         self._by_key.setdefault(request.key, {})[request] = None
         self._by_connection.setdefault(request.connection, {})[request] = None
         self._bytes_of[request.connection] = self._bytes_of.get(request.connection, 0) + request.size_bytes
@@ -140,7 +152,7 @@ class WaitingRequests(ABC, Generic[Key, Request]):
     # --- the end of a wait ---
 
     def expire(self) -> None:
-        """Let the requests answer whose time has ended; called every `TICK_SECONDS`."""
+        """Let the requests answer whose time has ended; called every `TICK_SECONDS` while one waits."""
         now = int(self._clock() / TICK_SECONDS)
         while self._next_tick <= now:
             requests = self._by_tick.get(self._next_tick)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from typing import Final
 
+from rmq_remoting.daemon.demand import Demand
+
 from ..clock import Clocks, ClockSteps
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .retry_topics import normal_topic
@@ -24,6 +26,7 @@ class InFlight:
     def __init__(self, on_fewer: Callable[[QueueKey], None], clocks: Clocks) -> None:
         """`on_fewer` is called with each queue of which a group has fewer messages in flight than before."""
         self._on_fewer = on_fewer
+        self.demand = Demand(self._has_scheduled)  # of the task that calls `take_due`
         self._steps = ClockSteps(clocks)
         # In the order of the journal: the first is the oldest.
         self._points: dict[CheckPointKey, CheckPoint] = {}
@@ -122,11 +125,15 @@ class InFlight:
         """Let `take_due` return a check point after that time."""
         self._schedule(point, self._follow_clock() + in_ms)
 
+    def _has_scheduled(self) -> bool:
+        return bool(self._due)
+
     def _schedule(self, point: CheckPoint, at_ms: int) -> None:
         if len(self._due) > 2 * (len(self._points) + len(self._complete)) + _MAX_STALE:
             self._due = [entry for entry in self._due if self.get(entry[2].key) is entry[2]]
             heapq.heapify(self._due)
         heapq.heappush(self._due, (at_ms, next(self._numbers), point))
+        self.demand.arise()
 
     def drop(self, point: CheckPoint) -> None:
         """Forget a check point: its messages are not redelivered."""

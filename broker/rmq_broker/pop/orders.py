@@ -39,8 +39,16 @@ class OrderAckProblem(Enum):
 class OrderTable:
     """Messages in flight by topic, group and queue, and their persistent form (`consumerOrderInfo.json`)."""
 
-    def __init__(self, topics: TopicTable, groups: SubscriptionGroupTable, clocks: Clocks) -> None:
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        clocks: Clocks,
+        on_blocked: Callable[[], None],
+    ) -> None:
+        """`on_blocked` is called when `wake_unblocked` gets work."""
         self.revision = 0
+        self._on_blocked = on_blocked
         self._topics = topics
         self._groups = groups
         self._now_ms = clocks.now_ms
@@ -174,6 +182,11 @@ class OrderTable:
 
     # --- the end of invisible times ---
 
+    @property
+    def is_any_blocked(self) -> bool:
+        """Whether a queue can be popped again at a known time."""
+        return bool(self._unblock_heap)
+
     def wake_unblocked(self, wake: Callable[[QueueKey], None], most: int = _MOST_WOKEN) -> bool:
         """Call `wake` with queues that can be popped again by now; tell whether there may be more.
 
@@ -277,6 +290,7 @@ class OrderTable:
                 heapq.heapify(self._unblock_heap)
             else:
                 heapq.heappush(self._unblock_heap, (unblock_at, key))
+            self._on_blocked()
 
     @staticmethod
     def _open(info: OrderInfo) -> Iterator[int]:

@@ -35,8 +35,16 @@ class _Pending(NamedTuple):
 class Positions:
     """The positions of all groups; belongs to the loop."""
 
-    def __init__(self, offsets: ConsumerOffsetTable, on_reset: Callable[[QueueKey, int], None]) -> None:
-        """`on_reset` is called with the queue and the offset of each reset."""
+    def __init__(
+        self,
+        offsets: ConsumerOffsetTable,
+        on_reset: Callable[[QueueKey, int], None],
+        on_pending: Callable[[], None],
+    ) -> None:
+        """`on_reset` is called with the queue and the offset of each reset.
+
+        `on_pending` is called when there are positions to be committed.
+        """
         self._offsets = offsets
         self._pending: deque[_Pending] = deque()
         # By queue: the furthest position, and how many positions are pending.
@@ -44,6 +52,7 @@ class Positions:
         # Queues whose positions follow from the journal.
         self._journaled: set[QueueKey] = set()
         self._on_reset = on_reset
+        self._on_pending = on_pending
 
     def get(self, key: QueueKey) -> int:
         """Return the offset that the group pops next; NO_OFFSET if it has not consumed the queue yet."""
@@ -69,6 +78,7 @@ class Positions:
             self._journaled.add(key)
             log_end, journal_offset = written.log_end, written.journal_offset
         self._pending.append(_Pending(key, next_offset, log_end, journal_offset))
+        self._on_pending()
 
     def commit_flushed(self, flushed_offset: int) -> None:
         """Commit the positions whose check points are in the log before `flushed_offset`."""

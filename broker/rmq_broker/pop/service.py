@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.config_file import ConfigFile
+from rmq_remoting.daemon.demand import Demand
 
 from ..clock import Clocks
 from ..delivery.waiting_requests import TICK_SECONDS
@@ -51,6 +52,8 @@ log = logging.getLogger("rmq.broker.pop")
 
 # The period in which an acting replica, whose journal is in memory alone, commits offsets.
 _VOLATILE_COMMIT_SECONDS: Final = 1.0
+# Period in which the marks of the journal follow entries that are no pops.
+_LOOK_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,11 @@ class PopService:
         self.held_pops = HeldPops(settings, dependencies.arrivals, time.monotonic)
         self.held_notifications = HeldPops(settings, dependencies.arrivals, time.monotonic, newest_first=True)
         self.in_flight = InFlight(self.held_pops.fewer_in_flight, clocks)
-        self.positions = Positions(offsets, self._reset_applied)
+        self._ticks = Demand(self._has_work)
+        self.positions = Positions(offsets, self._reset_applied, self._ticks.arise)
         self.closed = ClosedPops()  # on a replica that acts as the master
         self._closed_by_replicas: list[Acked] = []
-        self.orders = OrderTable(topics, groups, clocks)
+        self.orders = OrderTable(topics, groups, clocks, self._ticks.arise)
         self.modes = RequestModes(settings)
         self.journal = Journal(
             store,
@@ -221,15 +225,20 @@ class PopService:
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Start answering held requests whose time has ended; every broker does."""
-        supervisor.every("held pops", TICK_SECONDS, self.expire_held)
+        held, notifications = self.held_pops, self.held_notifications
+        supervisor.every("held pops", TICK_SECONDS, held.expire, demand=held.demand)
+        supervisor.every(
+            "held notifications", TICK_SECONDS, notifications.expire, demand=notifications.demand
+        )
 
     def start_reviving(self, supervisor: TaskSupervisor) -> None:
         """Redeliver unacknowledged messages and commit progress, after `load`.
 
         A replica serves pops from here on, with messages in flight in memory alone.
         """
-        supervisor.every("pop revival", PERIOD_SECONDS, self.revival.revive_due)
-        supervisor.every("pops", TICK_SECONDS, self.tick)
+        supervisor.every("pop revival", PERIOD_SECONDS, self.revival.revive_due, demand=self.in_flight.demand)
+        supervisor.every("pops", TICK_SECONDS, self.tick, demand=self._ticks)
+        supervisor.every("look for work of pops", _LOOK_SECONDS, self._ticks.arise)
         if self._store.is_replica:
             self.journal.is_volatile = True
             supervisor.every("pop progress", _VOLATILE_COMMIT_SECONDS, self.commit_closed)
@@ -244,6 +253,7 @@ class PopService:
         """
         await supervisor.cancel("pop revival")
         await supervisor.cancel("pops")
+        await supervisor.cancel("look for work of pops")
         await supervisor.cancel("pop order")
         await supervisor.cancel("pop progress")
 
@@ -284,17 +294,28 @@ class PopService:
 
     # --- periodic work ---
 
-    def expire_held(self) -> None:
-        """Answer the held requests whose time has ended; called every tenth of a second."""
-        self.held_pops.expire()
-        self.held_notifications.expire()
-
     def tick(self) -> None:
-        """Wake unblocked queues, and commit offsets; called every tenth of a second."""
+        """Wake unblocked queues, and commit offsets; called every tenth of a second while there is work."""
         if not self._is_waking:
             self._wake_unblocked()
         if not self.journal.is_volatile:
             self.commit_flushed(self._store.flushed_offset)
+
+    def _has_work(self) -> bool:
+        """Tell whether `tick` has work: later, it will have something to wake or to commit."""
+        if self._is_waking or self.orders.is_any_blocked:
+            return True
+        if self.journal.is_volatile:
+            return False
+        positions, end = self.positions, self.journal.end
+        return (
+            bool(self.in_flight)
+            or not positions.is_committed
+            or bool(self._handed_over)
+            # The journal is a queue that timed messages share, so it also grows without pops.
+            or positions.outstanding_from != end
+            or positions.included_up_to < end
+        )
 
     def commit_closed(self) -> None:
         """Commit on an acting replica: each queue up to its first message in flight."""

@@ -70,10 +70,13 @@ class HeldPulls(WaitingRequests[ConsumeQueue, HeldPull]):
 
         The loop serves requests between slices of queues.
         """
-        for number, queue in enumerate(list(self._by_key), start=1):
-            if any(pull.has_missed_arrival for pull in self._by_key.get(queue, ())):
-                self._woken[queue] = None
-                self._look_soon()
+        for number, (queue, pulls) in enumerate(list(self._by_key.items()), start=1):
+            end = queue.max_offset
+            for pull in pulls:
+                if pull.seen_offset != end:
+                    self._woken[queue] = None
+                    self._look_soon()
+                    break
             if number % ITEMS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 

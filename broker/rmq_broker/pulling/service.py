@@ -57,19 +57,20 @@ class PullService:
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Start the background tasks."""
-        supervisor.every("held pulls", TICK_SECONDS, self.tick)
+        held, slowed = self.held_pulls, self.slowed_pulls
+        supervisor.every("held pulls", TICK_SECONDS, self.tick, demand=held.demand)
+        supervisor.every("slowed pulls", TICK_SECONDS, slowed.expire, demand=slowed.demand)
         supervisor.every("cold reads of groups", PERIOD_SECONDS, self.cold_groups.end_period)
-        supervisor.every("check held pulls", _CHECK_SECONDS, self.held_pulls.check_all)
+        supervisor.every("check held pulls", _CHECK_SECONDS, held.check_all, demand=held.check_demand)
 
     def tick(self) -> None:
-        """Answer the pulls whose time has ended; called every tenth of a second."""
+        """Answer held pulls whose time has ended; called every tenth of a second while there are some."""
         if self._store.holds_reads:
             self._were_held = True
         elif self._were_held:
             self._were_held = False
             self.held_pulls.wake_all()
         self.held_pulls.expire()
-        self.slowed_pulls.expire()
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop the pulls of a client that has disconnected."""

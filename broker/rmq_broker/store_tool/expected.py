@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from mmap import mmap
-from struct import Struct
 from typing import Final
 
 from .directory import Directory
@@ -24,14 +24,9 @@ from .layout import (
     inner_messages,
     is_compressed_as_said,
 )
+from .plain_records import PlainRecords, QueueKey
 from .properties import LIGHT_QUEUES, index_hash, index_keys, inner_batch, light_queues, tags_code
 
-QueueKey = tuple[bytes, int]
-"""Topic and queue id."""
-
-# An index entry before its number in a file is known: hash, physical offset, store time.
-INDEX_ITEM: Final = Struct(">iqq")
-_pack_item: Final = INDEX_ITEM.pack
 _pack_entry: Final = QUEUE_ENTRY.pack
 _BODY_CHECKED: Final = INNER_BATCH | COMPRESSED
 _KEPT_PROBLEMS: Final = 100  # per part of the log
@@ -54,7 +49,10 @@ class Expected:
     """Expected entries and problems of one part of the log. Of each problem, the first places are kept."""
 
     runs: list[tuple[QueueKey, Run]] = field(default_factory=list)
-    index: bytearray = field(default_factory=bytearray)
+    # Index entries, packed without time and previous entry, and their store times (see IndexItems).
+    index: bytes = b""
+    index_times: array[int] = field(default_factory=lambda: array("q"))
+    index_times_rise: bool = True
     message_bytes: int = 0
     batches: int = 0  # records that are inner batches
     batched: int = 0  # messages in them
@@ -82,15 +80,16 @@ class ExpectedEntries:
         self._deleted = deleted
         self._delays_ms = delays_ms
         self._with_index = with_index
-        self._open: dict[QueueKey, Run] = {}
+        self._plain = PlainRecords(with_index=with_index)
+        self._allowed: set[bytes] = set()
         self._expected = Expected()
 
     def add(self, data: mmap | bytes, record: Record) -> None:
         """Add a record, in the order of the log."""
         expected = self._expected
         time_ms, sys_flag = record.store_time_ms, record.sys_flag
-        expected.message_bytes += record.size
-        expected.last_ms = max(expected.last_ms, time_ms)
+        plain = self._plain
+        plain.note(record.size, time_ms)
         if record.properties.endswith(b"\0") and len(expected.torn_properties) < _KEPT_PROBLEMS:
             expected.torn_properties.append(record.physical_offset)
         if sys_flag & _BODY_CHECKED:
@@ -100,14 +99,34 @@ class ExpectedEntries:
                 self._add_batch(record)
             else:
                 self._add_entry(record)
+                if record.topic not in self._allowed and record.topic not in self._deleted:
+                    self._allowed.add(record.topic)
+                    plain.allow(record.topic)
         if self._with_index:
             topic, physical_offset = record.topic, record.physical_offset
             for key in index_keys(record):
-                expected.index += _pack_item(index_hash(topic, key), physical_offset, time_ms)
+                plain.add_index_entry(index_hash(topic, key), physical_offset, time_ms)
+
+    def add_plain(self, data: bytes, position: int, until: int, start: int) -> tuple[int, int]:
+        """Add records from `position` on and before `until`, as long as they need no closer look.
+
+        `start` is the log offset of the first byte of `data`, a part of a file. Returns the position behind
+        the last record, and the number of records.
+        """
+        before = self._plain.records
+        position = self._plain.add_all(data, position, until, start)
+        return position, self._plain.records - before
 
     def result(self) -> Expected:
         """Return the collected entries."""
-        return self._expected
+        expected, plain = self._expected, self._plain
+        for key, run in plain.runs:
+            run.pack()
+            expected.runs.append((key, Run(run.first, run.next, run.is_batch, run.is_light, run.entries)))
+        expected.message_bytes, expected.last_ms = plain.message_bytes, plain.last_ms
+        expected.index, expected.index_times = plain.index()
+        expected.index_times_rise = plain.times_rise
+        return expected
 
     def _check_body(self, body: bytes, record: Record) -> None:
         expected = self._expected
@@ -138,14 +157,15 @@ class ExpectedEntries:
         return ""
 
     def _add_entry(self, record: Record) -> None:
+        plain, topic, offset = self._plain, record.topic, record.queue_offset
         code = tags_code(record, self._delays_ms)
-        entry = _pack_entry(record.physical_offset, record.size, code)
-        topic, queue_id, offset = record.topic, record.queue_id, record.queue_offset
         if not self._deleted or record.physical_offset >= self._deleted.get(topic, 0):
-            self._run((topic, queue_id), offset, offset + 1).entries += entry
+            plain.add_entry(topic, record.queue_id, offset, record.physical_offset, record.size, code)
         if LIGHT_QUEUES in record.properties:
-            for topic, queue_id, offset in light_queues(record):
-                self._run((topic, queue_id), offset, offset + 1, is_light=True).entries += entry
+            entry = _pack_entry(record.physical_offset, record.size, code)
+            for name, queue_id, light_offset in light_queues(record):
+                run = plain.run((name, queue_id), light_offset, is_light=True)
+                run.add(entry, light_offset + 1)
 
     def _add_batch(self, record: Record) -> None:
         if record.physical_offset < self._deleted.get(record.topic, 0):
@@ -162,17 +182,7 @@ class ExpectedEntries:
             -1,
             0,
         )
-        self._run((record.topic, record.queue_id), first, first + count, is_batch=True).entries += unit
-
-    def _run(
-        self, key: QueueKey, first: int, following: int, *, is_batch: bool = False, is_light: bool = False
-    ) -> Run:
-        run = self._open.get(key)
-        if run is None or run.next != first:
-            run = self._open[key] = Run(first, first, is_batch, is_light)
-            self._expected.runs.append((key, run))
-        run.next = following
-        return run
+        self._plain.run((record.topic, record.queue_id), first, is_batch=True).add(unit, first + count)
 
 
 def expected_entries(

@@ -23,9 +23,6 @@ _OFFSET_IN_ENTRY: Final = 4
 # Numbers of slots that are tried if the file has only an entry of the log's first message.
 _MAX_TRIED: Final = 20_000
 
-IndexEntry = tuple[int, int, int, int]
-"""Hash, physical offset, seconds, number of the previous entry of the same slot."""
-
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
@@ -75,8 +72,8 @@ class IndexFile:
     def _entries_at(self) -> int:
         return INDEX_HEADER.size + self.slots * INDEX_SLOT_BYTES
 
-    def blocks(self) -> Iterator[tuple[int, list[IndexEntry]]]:
-        """Yield all entries in order, as (number of the first, entries). Numbers begin at 1."""
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all entries in order, as (number of the first, packed entries). Numbers begin at 1."""
         number = 1
         while number <= self.entries:
             count = min(_BLOCK_ENTRIES, self.entries + 1 - number)
@@ -85,7 +82,7 @@ class IndexFile:
             count = len(content) // INDEX_ENTRY.size
             if count == 0:
                 return
-            yield number, list(INDEX_ENTRY.iter_unpack(content[: count * INDEX_ENTRY.size]))
+            yield number, content[: count * INDEX_ENTRY.size]
             number += count
 
     def slot_blocks(self) -> Iterator[tuple[int, array[int]]]:

@@ -50,8 +50,8 @@ STORE_HOST_V6: Final = 0x20
 INNER_BATCH: Final = 0x80
 COMPRESSION_MASK: Final = 0x700
 
-_MIN_RECORD_BYTES: Final = 91
-_LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
+MIN_RECORD_BYTES: Final = 91
+LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
 _HEADS: Final = {
     (born, store): Struct(f">i4siiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }
@@ -73,7 +73,7 @@ _COMPRESSED_BEGINS: Final = {
 _INNER_HEAD: Final = Struct(">iiiii")
 
 crc32 = mkCrcFun("crc-32")
-"""CRC-32 of some bytes, with another implementation than the broker's."""
+"""CRC-32 of some bytes, with another implementation than the broker's, at a fraction of its speed."""
 
 
 class BadRecord(Exception):
@@ -125,10 +125,10 @@ def read_record(data: mmap | bytes, position: int, file_start: int) -> Record:
     size, magic, sys_flag = fields[0], fields[1], fields[7]
     if magic not in _MAGICS:
         raise BadRecord("log.magic", f"no record begins here: size {size}, magic {magic.hex()}")
-    if size < _MIN_RECORD_BYTES or position + size > limit:
+    if size < MIN_RECORD_BYTES or position + size > limit:
         raise BadRecord(
             "log.size",
-            f"the size {size} is below {_MIN_RECORD_BYTES} or above the {limit - position} bytes that the "
+            f"the size {size} is below {MIN_RECORD_BYTES} or above the {limit - position} bytes that the "
             "file has left",
         )
     if sys_flag & _ANY_HOST_V6:
@@ -207,7 +207,7 @@ def _check_fields(record: Record) -> None:
             "log.field",
             f"queue id {record.queue_id}, queue offset {record.queue_offset}: neither may be negative",
         )
-    if not 0 < record.store_time_ms <= _LAST_MS:
+    if not 0 < record.store_time_ms <= LAST_MS:
         raise BadRecord(
             "log.field", f"the store time {record.store_time_ms} is not in the years 1970 to 9999"
         )

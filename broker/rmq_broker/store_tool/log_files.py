@@ -129,6 +129,10 @@ class FileReader:
             self.position += record.size
             yield record
 
+    def end_at(self, position: int) -> None:
+        """Note that the records up to a position, where the part ends, were read otherwise."""
+        self.position, self.problem, self.is_full = position, None, False
+
     def next_valid(self, position: int, until: int) -> int | None:
         """Return the position of the next valid record or of the file's blank record, from `position` on.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -17,17 +18,21 @@ from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from .layout import Record
 from .log_files import FileReader, NumberedFile, NumberedFiles, Problem
-from .mapped_file import mapped
+from .mapped_file import MappedFile, mapped
 from .progress import Progress
 
 PART_BYTES: Final = 32 * 1024 * 1024
 # Below this size, starting processes takes longer than it saves.
 _SINGLE_PROCESS_BYTES: Final = 2 * PART_BYTES
 _STAT_BLOCK_BYTES: Final = 512
+# Of a file that are read at a time: they fit into the cache of a processor.
+_WINDOW_BYTES: int = 1024 * 1024  # not `Final`: tests use less
+_LARGE_BYTES: Final = 16 * 1024 * 1024  # more than any record
+_SIZE_BYTES: Final = 4  # of the size that begins a record
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -41,6 +46,18 @@ class Collector(Protocol[T_co]):
 
     def result(self) -> T_co:
         """Return the collected value."""
+
+
+@runtime_checkable
+class BulkCollector(Protocol):
+    """A collector that also takes many records at once."""
+
+    def add_plain(self, data: bytes, position: int, until: int, start: int) -> tuple[int, int]:
+        """Add records from `position` on and before `until`, as long as they are valid and plain.
+
+        `start` is the log offset of the first byte of `data`, a part of a file. Returns the position behind
+        the last record, and the number of records.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ class LogScan(Generic[T]):
         self._tail_task = _Task(
             NumberedFile(Path(), 0, 0), 0, 0, True
         )  # the part in which the log seems to end
-        self._jobs = 1 if _stored_bytes(log) <= _SINGLE_PROCESS_BYTES else (jobs or os.cpu_count() or 1)
+        self._jobs = 1 if _stored_bytes(log) <= _SINGLE_PROCESS_BYTES else (jobs or _usable_processors())
 
     def __iter__(self) -> Iterator[ScannedRecords[T] | DamagedRange]:
         """Yield the results in order. Raises OSError."""
@@ -157,7 +174,8 @@ class LogScan(Generic[T]):
             for task in self._tasks():
                 yield task, self._scan(task)
             return
-        context = multiprocessing.get_context("spawn")
+        # A copy of this process starts at once, but would lack its other threads and what they were doing.
+        context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn")
         with ProcessPoolExecutor(self._jobs, mp_context=context) as pool:
             waiting: deque[tuple[_Task, Future[_Part[T]]]] = deque()
             try:
@@ -178,6 +196,10 @@ class LogScan(Generic[T]):
                 yield _Task(file, begin, min(file.size, begin + self._part_bytes), begin == 0)
 
 
+def _usable_processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def _stored_bytes(log: NumberedFiles) -> int:
     """Return the bytes of the log that the file system stores; preallocated files may be mostly empty."""
     size = 0
@@ -190,7 +212,6 @@ def _stored_bytes(log: NumberedFiles) -> int:
 def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
     """Scan one part of a file."""
     collector = make()
-    add = collector.add
     damages: list[DamagedRange] = []
     records = 0
     start = task.file.start
@@ -202,18 +223,17 @@ def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
             return _Part(None, start + task.begin, False, gone, [], 0, collector.result())
         # Read through the descriptor first: a disk error raises OSError then. In mapped memory it would end
         # the process.
-        is_empty = not list(file.blocks(task.begin, task.until))
+        is_empty = next(file.blocks(task.begin, task.until), None) is None
         if is_empty and not task.exact:
             return _Part(None, start + task.begin, False, None, [], 0, collector.result())
-        reader, data = FileReader(file, start), file.data
-        until = min(task.until, len(data))
+        reader = FileReader(file, start)
+        until = min(task.until, len(file.data))
+        of_part = _RecordsOfPart(file, reader, collector, start)
         found = task.begin if task.exact else reader.next_valid(task.begin, until)
         begin, end, problem = None, task.begin, None
         while found is not None:
             begin = found if begin is None else begin
-            for record in reader.records(found, until):
-                add(data, record)
-                records += 1
+            records += of_part.add(found, until)
             end, problem = reader.position, reader.problem
             if problem is None:
                 break
@@ -235,3 +255,78 @@ def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
         records,
         collector.result(),
     )
+
+
+class _RecordsOfPart:
+    """Passes the records of a part to a collector: plain ones in bulk, if the collector takes them so."""
+
+    def __init__(
+        self, file: MappedFile, reader: FileReader, collector: Collector[object], start: int
+    ) -> None:
+        """`start`: log offset of the file."""
+        self._file = file
+        self._reader = reader
+        self._add = collector.add
+        self._add_plain = collector.add_plain if isinstance(collector, BulkCollector) else None
+        self._start = start
+        self._window = b""
+        self._window_at = 0
+        self._read_to = 0  # up to there the file was read through the descriptor
+
+    def add(self, position: int, until: int) -> int:
+        """Add the records from `position` on; return their number. The reader notes their end."""
+        if self._add_plain is None:
+            return self._add_each(position, until)
+        reader, records = self._reader, 0
+        while True:
+            position, added = self._add_bulk(self._add_plain, position, until)
+            records += added
+            if position >= until:
+                reader.end_at(position)
+                return records
+            # One record that is not plain, or that is invalid.
+            records += self._add_each(position, position + 1)
+            position = reader.position
+            if reader.problem is not None or reader.is_full or position >= until:
+                return records
+
+    def _add_each(self, position: int, until: int) -> int:
+        file, records = self._file, 0
+        end = min(max(until, position + self._size_at(position)), len(file.data))
+        for _ in file.blocks(max(position, self._read_to), end):
+            pass
+        self._read_to = max(self._read_to, end)
+        for record in self._reader.records(position, until):
+            self._add(file.data, record)
+            records += 1
+        return records
+
+    def _add_bulk(
+        self, add: Callable[[bytes, int, int, int], tuple[int, int]], position: int, until: int
+    ) -> tuple[int, int]:
+        """Add plain records; return the position behind them, and their number."""
+        records = 0
+        while position < until:
+            if not self._has(position):
+                wanted = min(max(self._size_at(position), _WINDOW_BYTES), _LARGE_BYTES)
+                self._window, self._window_at = self._file.read(position, wanted), position
+            begin = self._window_at
+            behind, added = add(self._window, position - begin, until - begin, self._start + begin)
+            records += added
+            position = begin + behind
+            if not added or self._has(position):
+                break
+        return position, records
+
+    def _has(self, position: int) -> bool:
+        """Return whether the window has the record at a position, as far as a window can have it."""
+        window, at = self._window, position - self._window_at
+        if at < 0 or at >= len(window):
+            return False
+        if self._window_at + len(window) >= len(self._file.data):
+            return True
+        size = int.from_bytes(window[at : at + _SIZE_BYTES], "big", signed=True)
+        return at + _SIZE_BYTES <= len(window) and (at + size <= len(window) or size > _LARGE_BYTES)
+
+    def _size_at(self, position: int) -> int:
+        return int.from_bytes(self._file.read(position, _SIZE_BYTES), "big", signed=True)

@@ -32,6 +32,10 @@ class MappedFile:
         """Return begin and end of each block between two positions that is not all zeros. Raises OSError."""
         return data_blocks(self._descriptor, begin, min(end, len(self.data)))
 
+    def read(self, position: int, size: int) -> bytes:
+        """Return bytes of the file, fewer at its end, through the descriptor. Raises OSError."""
+        return os.pread(self._descriptor, size, position)
+
     def release(self, begin: int, end: int) -> None:
         """Release the memory of the pages between two positions. Reading them again maps them again."""
         first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE

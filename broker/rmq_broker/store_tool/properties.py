@@ -6,7 +6,6 @@ IndexService.buildIndex and Java's String.hashCode, implemented independently of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from operator import mul
 from typing import Final
@@ -40,7 +39,11 @@ def all_properties(raw: bytes) -> dict[bytes, bytes]:
 
 def property_of(raw: bytes, name: bytes) -> bytes | None:
     """Return one property without decoding the others; None if it is missing."""
-    wanted = name + b"\x01"
+    return property_at(raw, name + b"\x01")
+
+
+def property_at(raw: bytes, wanted: bytes) -> bytes | None:
+    """Return the value of the property whose name, with the separator behind it, is `wanted`."""
     at = raw.rfind(wanted)
     while at >= 0:
         if at == 0 or raw[at - 1] == 2:
@@ -70,15 +73,15 @@ def index_hash(topic: bytes, key: bytes) -> int:
             a, b, c, d = key[_BEFORE_COUNTER:]
             value = value * 923521 + a * 29791 + b * 961 + c * 31 + d & 0xFFFFFFFF
         else:
-            value = _topic_hash(topic)
+            value = topic_hash(topic)
             for at in range(0, len(key), _MAX_POWERS):
-                value = _hash_on(value, key[at : at + _MAX_POWERS])
+                value = hash_on(value, key[at : at + _MAX_POWERS])
         return value if value < _SIGN else -value & (_SIGN - 1)
     value = java_hash(f"{_text(topic)}#{_text(key)}")
     return 0 if value == -_SIGN else abs(value)
 
 
-def _hash_on(value: int, text: bytes) -> int:
+def hash_on(value: int, text: bytes) -> int:
     """Extend a hash by an ASCII text. (A sum of products takes a third of the time of a loop.)"""
     length = len(text)
     added: int = sum(map(mul, text, _POWERS[length]))
@@ -118,7 +121,7 @@ def tags_code(record: Record, delays_ms: tuple[int, ...]) -> int:
         if level is not None and level.isdigit() and int(level) > 0:
             return record.store_time_ms + delays_ms[min(int(level), len(delays_ms)) - 1]
     tags = property_of(record.properties, b"TAGS")
-    return 0 if tags is None else _tags_hash(tags)
+    return 0 if tags is None else tags_hash(tags)
 
 
 def inner_batch(record: Record) -> tuple[int, int] | None:
@@ -135,15 +138,17 @@ def inner_batch(record: Record) -> tuple[int, int] | None:
     return (int(base), int(number)) if 0 < int(number) <= LARGEST_BATCH else None
 
 
-def light_queues(record: Record) -> Iterator[tuple[bytes, int, int]]:
-    """Yield topic, queue id and offset of the light message queues (LMQ) that also have this record."""
+def light_queues(record: Record) -> list[tuple[bytes, int, int]]:
+    """Return topic, queue id and offset of the light message queues (LMQ) that also have this record."""
     names = property_of(record.properties, LIGHT_QUEUES)
     offsets = property_of(record.properties, b"INNER_MULTI_QUEUE_OFFSET")
     if names is None or offsets is None or names.count(b",") != offsets.count(b","):
-        return
-    for name, offset in zip(names.split(b","), offsets.split(b","), strict=True):
-        if name and b"/" not in name and offset.isdigit():
-            yield name, 0 if name.startswith(b"%LMQ%") else record.queue_id, int(offset)
+        return []
+    return [
+        (name, 0 if name.startswith(b"%LMQ%") else record.queue_id, int(offset))
+        for name, offset in zip(names.split(b","), offsets.split(b","), strict=True)
+        if name and b"/" not in name and offset.isdigit()
+    ]
 
 
 def _text(raw: bytes) -> str:
@@ -151,16 +156,16 @@ def _text(raw: bytes) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _topic_hash(topic: bytes) -> int:
+def topic_hash(topic: bytes) -> int:
     return java_hash(f"{_text(topic)}#") & 0xFFFFFFFF
 
 
 @lru_cache(maxsize=4096)
 def _unique_key_hash(topic: bytes, key_begin: bytes) -> int:
     """Hash a unique key up to its counter. The part before the counter stays the same for a millisecond."""
-    return _hash_on(_topic_hash(topic), key_begin)
+    return hash_on(topic_hash(topic), key_begin)
 
 
 @lru_cache(maxsize=1024)
-def _tags_hash(tags: bytes) -> int:
+def tags_hash(tags: bytes) -> int:
     return java_hash(_text(tags))

@@ -9,11 +9,11 @@ from array import array
 from pathlib import Path
 from typing import Final
 
-from .expected import INDEX_ITEM
+from .expected import Expected
+from .index_columns import ENTRY_BYTES, IndexItems
 from .layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT_BYTES
 
 _WRITE_BYTES: Final = 4 * 1024 * 1024
-_MAX_SECONDS: Final = 2**31 - 1
 
 
 class RebuiltIndex:
@@ -31,34 +31,33 @@ class RebuiltIndex:
         self._slots = array("i")
         self._used = 0
         self._count = capacity  # entries of the current file plus one; full, as there is no file yet
-        self._pending = bytearray()
+        self._pending = array("i")  # words of entries
         self._written = 0  # entries that are written to the current file
         self._descriptor = -1
         self._begin = (0, 0)  # store time and offset of the current file's first entry
         self._end = (0, 0)  # and of the last entry of all
         self._latest_ms = 0  # the latest store time in the current file
 
-    def add(self, packed: bytes | bytearray) -> None:
+    def add(self, expected: Expected) -> None:
         """Add the keys of one part. Raises OSError."""
-        pack = INDEX_ENTRY.pack
-        slots_per_file = self._slots_per_file
-        for hashed, offset, time_ms in INDEX_ITEM.iter_unpack(packed):
+        items = IndexItems(expected.index, expected.index_times, expected.index_times_rise)
+        begin, count = 0, len(items)
+        while begin < count:
             if self._count >= self._capacity:
-                self._roll(offset, time_ms)
-            slots, number, slot = self._slots, self._count, hashed % slots_per_file
-            before = slots[slot]
-            if before == 0:
-                self._used += 1
+                self._roll(items.offset(begin), items.times[begin])
             # The time of a file's first entry is relative to the end of the previous file.
-            begin_ms = self._begin[0] if number > 1 else self._end[0]
-            seconds = (time_ms - begin_ms) // 1000 if 0 < begin_ms < time_ms else 0
-            self._pending += pack(hashed, offset, min(seconds, _MAX_SECONDS), before)
-            slots[slot] = number
-            self._count = number + 1
-            self._end = (time_ms, offset)
-            self._latest_ms = max(self._latest_ms, time_ms)
-        self.entries += len(packed) // INDEX_ITEM.size
-        if len(self._pending) >= _WRITE_BYTES:
+            is_first = self._count == 1
+            end = begin + 1 if is_first else min(count, begin + self._capacity - self._count)
+            begin_ms = self._end[0] if is_first else self._begin[0]
+            words, used = items.linked(begin, end, self._slots, self._count, begin_ms)
+            self._pending += words
+            self._used += used
+            self._count += end - begin
+            self._end = (items.times[end - 1], items.offset(end - 1))
+            self._latest_ms = max(self._latest_ms, *items.times[begin:end])
+            begin = end
+        self.entries += count
+        if len(self._pending) * INDEX_SLOT_BYTES >= _WRITE_BYTES:
             self._write()
 
     def finish(self) -> None:
@@ -82,12 +81,11 @@ class RebuiltIndex:
         return INDEX_HEADER.size + self._slots_per_file * INDEX_SLOT_BYTES
 
     def _write(self) -> None:
+        packed = self._pending.tobytes()
         if self._descriptor >= 0:
-            _write_at(
-                self._descriptor, self._entries_at + (self._written + 1) * INDEX_ENTRY.size, self._pending
-            )
-        self._written += len(self._pending) // INDEX_ENTRY.size
-        self._pending.clear()
+            _write_at(self._descriptor, self._entries_at + (self._written + 1) * ENTRY_BYTES, packed)
+        self._written += len(packed) // ENTRY_BYTES
+        self._pending = array("i")
 
     def _close(self) -> None:
         self._write()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from .expected import Expected, QueueKey, Run
+from .expected import Expected, Run
 from .layout import BATCH_UNIT, LARGEST_BATCH, PLACEHOLDER, QUEUE_ENTRY
+from .plain_records import QueueKey
 from .verify_queues import place_of
 
 DEFAULT_FILE_ENTRIES: Final = 300_000

@@ -19,13 +19,14 @@ from rmq_broker.store.errors import StoreDamaged
 from rmq_remoting.daemon.atomic_file import replace_file, sync_folder
 
 from .directory import Directory, DirectoryUnusable, open_directory, queue_folders
-from .expected import QueueKey, expected_entries
+from .expected import expected_entries
 from .findings import DEFAULT_LIMIT
 from .index_files import DEFAULT_SLOTS, IndexFile, index_paths
 from .layout import BATCH_UNIT, CHECKPOINT, QUEUE_ENTRY
 from .log_files import FileReader, NumberedFile, NumberedFiles, numbered_files
 from .log_scan import PART_BYTES, DamagedRange, LogScan
 from .mapped_file import data_blocks, mapped
+from .plain_records import QueueKey
 from .progress import Progress
 from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from .rebuilt_index import RebuiltIndex
@@ -190,7 +191,7 @@ class _Repair:
                 report.messages += step.records - step.collected.batches + step.collected.batched
                 report.newest_ms = max(report.newest_ms, step.collected.last_ms)
                 queues.add(step.collected)
-                index.add(step.collected.index)
+                index.add(step.collected)
             queues.finish()
         finally:
             index.finish()

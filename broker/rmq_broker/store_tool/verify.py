@@ -91,7 +91,7 @@ def verify(root: Path, options: VerifyOptions | None = None) -> Report:
                     "the body does not begin like the compression in the sys flag",
                 )
             queues.compare(expected)
-            index.compare(expected.index)
+            index.compare(expected)
     finally:
         progress.close()
     report.facts["log"] = f"{log.start} to {scan.end}"

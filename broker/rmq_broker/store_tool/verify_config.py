@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .directory import Directory, StoreState, read_json, read_json_or_backup
-from .expected import QueueKey
 from .findings import Report
+from .plain_records import QueueKey
 from .properties import SCHEDULE_TOPIC
 
 # Apache's names that do not end in .json.

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from .directory import Directory, StoreState
-from .expected import INDEX_ITEM
+from .expected import Expected
 from .findings import Report
+from .index_columns import IndexItems
+from .layout import INDEX_ENTRY
 from .log_files import NumberedFiles
 from .verify_index_file import IndexBlock, IndexFilesCheck
 
 _MAX_SECONDS: Final = 2**31 - 1
+_STRETCH_ENTRIES: Final = 4096  # compared at once; after a difference they are compared one by one
 
 Item = tuple[int, int, int]
 """Hash, physical offset and store time of one key of a message."""
@@ -31,26 +34,28 @@ class IndexCheck:
         self._blocks = self._files.blocks()
         self._block: IndexBlock | None = None
         self._at = 0  # index of the next entry in the block
+        self._one_by_one = 0  # entries that are not compared in columns, because one of them differs
         self._ended = False
         # Offset and hashes of the last message with a correct entry.
         self._previous: tuple[int, set[int]] = (-1, set())
         self._last_offset = -1  # of the last entry
         self._missing = (0, 0, 0)  # number of keys, offsets of their first and last message
 
-    def compare(self, packed: bytes | bytearray) -> None:
+    def compare(self, expected: Expected) -> None:
         """Compare the keys of one part. Raises OSError."""
-        wanted: list[Item] = list(INDEX_ITEM.iter_unpack(packed))
+        wanted = IndexItems(expected.index, expected.index_times, expected.index_times_rise)
         position = 0
         while position < len(wanted):
-            position += self._skip_equal(wanted, position)
-            if position < len(wanted) and self._compare(wanted[position]):
+            passed = self._skip_equal_columns(wanted, position) or self._skip_equal(wanted, position)
+            position += passed
+            if not passed and self._compare(wanted.item(position)):
                 position += 1
 
     def finish(self, log_end: int) -> None:
         """Check the remaining entries, and report the findings. Raises OSError."""
         must_fit = self._directory.state in (StoreState.STOPPED, StoreState.KILLED)
         while (block := self._current()) is not None:
-            (hashed, offset, _, _), place = block.entries[self._at], block.place(self._at)
+            (hashed, offset, _, _), place = block.entry(self._at), block.place(self._at)
             self._at += 1
             if offset >= log_end:
                 emit = self._report.error if must_fit else self._report.recoverable
@@ -63,30 +68,54 @@ class IndexCheck:
 
     # --- comparing ---
 
-    def _skip_equal(self, wanted: list[Item], position: int) -> int:
-        """Skip entries as long as they are correct; return their number."""
+    def _skip_equal_columns(self, wanted: IndexItems, position: int) -> int:
+        """Skip a stretch of entries if all of them are correct, compared in columns; return their number."""
+        block = self._current()
+        if block is None:
+            return 0
+        begin = self._at
+        # The header has the times of the first and of the last entry, which need a closer look.
+        inner = block.last - block.first - begin
+        count = min(len(wanted) - position, len(block) - begin, inner, _STRETCH_ENTRIES)
+        if count <= 0 or block.first + begin == 1 or self._one_by_one > 0:
+            return 0
+        size = INDEX_ENTRY.size
+        found = block.packed[begin * size : (begin + count) * size]
+        if not wanted.is_equal(position, position + count, found, block.begin_ms):
+            self._one_by_one = count
+            return 0
+        self._passed(wanted, position, count)
+        return count
+
+    def _skip_equal(self, wanted: IndexItems, position: int) -> int:
+        """Skip entries of a stretch as long as they are correct, one by one; return their number."""
         block = self._current()
         if block is None:
             return 0
         begin_ms = block.begin_ms
         begin = self._at
-        entries = block.entries
-        count = min(len(wanted) - position, len(entries) - begin)
+        count = min(len(wanted) - position, len(block) - begin, _STRETCH_ENTRIES)
         passed = 0
         for index in range(count):
-            hashed, offset, time_ms = wanted[position + index]
-            entry = entries[begin + index]
+            hashed, offset, time_ms = wanted.item(position + index)
+            entry = block.entry(begin + index)
             if entry[0] != hashed or entry[1] != offset:
                 break
             if entry[2] != (time_ms - begin_ms) // 1000 or block.first + begin + index in (1, block.last):
                 self._check_time(block, begin + index, time_ms)
             passed += 1
+            if block.first + begin + index == 1:
+                break  # the entries behind it are compared in columns
         if passed:
-            self._at += passed
-            self._report_gap()
-            self._remember(wanted, position, position + passed)
-            self._report.counts["index entries"] += passed
+            self._passed(wanted, position, passed)
         return passed
+
+    def _passed(self, wanted: IndexItems, position: int, count: int) -> None:
+        self._at += count
+        self._one_by_one -= count
+        self._report_gap()
+        self._remember(wanted, position, position + count)
+        self._report.counts["index entries"] += count
 
     def _compare(self, wanted: Item) -> bool:
         """Handle an entry that differs from the expected one; return whether the expected one is finished."""
@@ -94,7 +123,8 @@ class IndexCheck:
         if block is None:
             self._miss(wanted)
             return True
-        hashed, offset, _, _ = block.entries[self._at]
+        hashed, offset, _, _ = block.entry(self._at)
+        self._one_by_one -= 1
         if (hashed, offset) == wanted[:2]:
             return False  # it is the first entry of the next block
         place = block.place(self._at)
@@ -125,14 +155,14 @@ class IndexCheck:
         self._report_stray(block, offset, place)
         return False
 
-    def _remember(self, wanted: list[Item], begin: int, end: int) -> None:
+    def _remember(self, wanted: IndexItems, begin: int, end: int) -> None:
         """Note the last message of a range of correct entries."""
-        offset = wanted[end - 1][1]
+        offset = wanted.offset(end - 1)
         if self._previous[0] != offset:
             self._previous = (offset, set())
-        while end > begin and wanted[end - 1][1] == offset:
+        while end > begin and wanted.offset(end - 1) == offset:
             end -= 1
-            self._previous[1].add(wanted[end][0])
+            self._previous[1].add(wanted.item(end)[0])
         self._last_offset = offset
 
     def _is_repeated(self, hashed: int, offset: int) -> bool:
@@ -149,7 +179,7 @@ class IndexCheck:
         self._wrong(block, "index.wrong_entry", place, f"no message at {offset} in the log has such a key")
 
     def _check_time(self, block: IndexBlock, index: int, time_ms: int) -> None:
-        number, seconds = block.first + index, block.entries[index][2]
+        number, seconds = block.first + index, block.entry(index)[2]
         begins = [block.begin_ms]
         if number == 1:
             begins.append(block.before_ms)  # the header had this time when the first entry was written
@@ -223,7 +253,7 @@ class IndexCheck:
 
     def _current(self) -> IndexBlock | None:
         """Return the block of the next entry; None at the end."""
-        while not self._ended and (self._block is None or self._at == len(self._block.entries)):
+        while not self._ended and (self._block is None or self._at == len(self._block)):
             self._block = next(self._blocks, None)
             self._at = 0
             self._ended = self._block is None

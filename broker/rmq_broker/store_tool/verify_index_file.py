@@ -9,7 +9,12 @@ from pathlib import Path
 
 from .directory import Directory, StoreState
 from .findings import Report
-from .index_files import IndexEntry, IndexFile, index_paths
+from .index_columns import IndexColumns
+from .index_files import IndexFile, index_paths
+from .layout import INDEX_ENTRY
+
+IndexEntry = tuple[int, int, int, int]
+"""Hash, physical offset, seconds, number of the previous entry of the same slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +23,21 @@ class IndexBlock:
 
     path: Path
     first: int  # number of the first entry
-    entries: list[IndexEntry]
+    packed: bytes  # the entries
     last: int  # number of the file's last entry
     begin_ms: int  # according to the header
     end_ms: int
     latest_seconds: int  # of the entries so far, counted from `begin_ms`
     before_ms: int  # end of the previous file; 0 without one
     is_doubtful: bool  # the machine crashed, and parts of the file may not have been flushed
+
+    def __len__(self) -> int:
+        return len(self.packed) // INDEX_ENTRY.size
+
+    def entry(self, index: int) -> IndexEntry:
+        """Return an entry."""
+        entry: IndexEntry = INDEX_ENTRY.unpack_from(self.packed, index * INDEX_ENTRY.size)
+        return entry
 
     def place(self, index: int) -> str:
         """Return the place of an entry, for people."""
@@ -139,20 +152,26 @@ class _FileCheck:
         """Yield the entries in order, and check the file on the way."""
         file, header = self._file, self._file.header
         last_offset, latest_seconds = header.begin_offset, 0
-        for first, entries in file.blocks():
-            latest_seconds = max(latest_seconds, *[seconds for _, _, seconds, _ in entries])
-            self._follow_chains(first, entries)
-            if first == 1 and entries[0][1] != header.begin_offset:
+        for first, packed in file.blocks():
+            columns = IndexColumns(packed)
+            latest_seconds = max(latest_seconds, columns.latest_seconds)
+            used = None if columns.has_negative else columns.follow_chains(self._slots, first)
+            if used is None:
+                self._follow_chains(first, list(INDEX_ENTRY.iter_unpack(packed)))
+            else:
+                self._used += used
+            first_offset = INDEX_ENTRY.unpack_from(packed)[1]
+            if first == 1 and first_offset != header.begin_offset:
                 self._wrong(
                     "index.header",
                     "header",
-                    f"the first offset is {header.begin_offset}, that of the first entry {entries[0][1]}",
+                    f"the first offset is {header.begin_offset}, that of the first entry {first_offset}",
                 )
-            last_offset = entries[-1][1]
+            last_offset = INDEX_ENTRY.unpack_from(packed, len(packed) - INDEX_ENTRY.size)[1]
             yield IndexBlock(
                 file.path,
                 first,
-                entries,
+                packed,
                 file.entries,
                 header.begin_ms,
                 header.end_ms,

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from .compared_queue import ComparedQueue
 from .directory import Directory, StoreState, queue_folders
-from .expected import Expected, QueueKey, Run
+from .expected import Expected, Run
 from .findings import Report
 from .layout import BATCH_UNIT, EXT_ADDRESS_LIMIT, PLACEHOLDER, QUEUE_ENTRY, BadRecord, Record
 from .log_files import NumberedFiles, record_at
+from .plain_records import QueueKey
 from .queue_files import ExtensionFiles, QueueFiles
 
 _PLACEHOLDER_SIZE = 0x7FFFFFFF

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from .directory import Directory, StoreState
-from .expected import QueueKey
 from .findings import Report
 from .layout import TIMER_CHECKPOINT, TIMER_SLOT, TIMER_UNIT, BadRecord
 from .log_files import NumberedFiles, numbered_files, record_at
 from .mapped_file import mapped
+from .plain_records import QueueKey
 from .properties import java_hash, property_of
 from .times import utc_text
 

@@ -55,6 +55,7 @@ log = logging.getLogger("rmq.broker.timers")
 _SLICE: Final = 64
 # The pause between two deliveries, each of which enters new messages first.
 _LONGEST_SECONDS: Final = 0.1
+_LONGEST_IDLE_SECONDS: Final = 1.0
 _SHORTEST_SECONDS: Final = 0.005
 # The pause after a failed read.
 _READ_RETRY_MS: Final = 10_000
@@ -111,6 +112,7 @@ class TimedMessages:
         self._reading: asyncio.Future[Any] | None = None
         self._stall_log = StallLog(log, "timed messages")
         self._retry_at_ms = 0
+        self._entered_to = -1  # the offset of the timer's queue at the last pause
 
     # --- life ---
 
@@ -172,10 +174,17 @@ class TimedMessages:
         return await shielded(reading)
 
     def pause_seconds(self) -> float:
-        """Return the pause until the next delivery: to the end of the slot, but not longer than 0.1 s."""
+        """Return the pause until the next delivery: to the end of the slot.
+
+        It is not longer than 0.1 s while new messages come, nor than 1 s otherwise.
+        """
+        offset, before = self._pending.queue_offset, self._entered_to
+        self._entered_to = offset
+        is_idle = offset == before and not self._entering.behind and self._current is None
         precision_ms = self._pending.wheel.precision_ms
         left_ms = precision_ms - self._now_ms() % precision_ms
-        return min(max(left_ms / _MS, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+        longest = _LONGEST_IDLE_SECONDS if is_idle else _LONGEST_SECONDS
+        return min(max(left_ms / _MS, _SHORTEST_SECONDS), longest)
 
     # --- a slot ---
 

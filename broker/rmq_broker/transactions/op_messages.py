@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.daemon.demand import Demand
+
 from ..delivery.inner_message import InnerMessage
 from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import TRANSACTION_OP_TOPIC
@@ -45,6 +47,7 @@ class OpMessages:
         self._store_host = store_host
         self._now_ms = now_ms
         self._unwritten: deque[bytes] = deque()
+        self.demand = Demand(self._has_unwritten)  # of the task that calls `write`
         self._unwritten_bytes = 0
         self._is_failing = False
         # The op messages that may still be needed: their offsets, and the highest offset that each one names.
@@ -64,9 +67,13 @@ class OpMessages:
         """Note a half message as finished: its transaction ended, or it was appended again."""
         text = b"%d" % half_offset
         self._unwritten.append(text)
+        self.demand.arise()
         self._unwritten_bytes += len(text) + len(_SEPARATOR)
         if self._unwritten_bytes > self._settings.transaction_op_message_max_bytes:
             self.write()
+
+    def _has_unwritten(self) -> bool:
+        return bool(self._unwritten)
 
     def write(self) -> None:
         """Write the collected offsets; those that the store does not accept are retried at the next call."""

@@ -79,7 +79,7 @@ class TransactionService:
         supervisor.every("transaction progress", LOOK_SECONDS, self.progress.look)
         if self._store.is_replica:
             return
-        supervisor.every("transaction ends", self.ops.period_seconds, self.ops.write)
+        supervisor.every("transaction ends", self.ops.period_seconds, self.ops.write, demand=self.ops.demand)
         supervisor.every("transaction counts", self._counts_keeper.period_seconds, self._counts_keeper.write)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:

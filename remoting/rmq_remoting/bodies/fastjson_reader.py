@@ -14,7 +14,6 @@ from typing import Final
 import orjson
 
 from ..errors import JsonError
-from ..integers import INT64_MAX, INT64_MIN
 from .fastjson_limits import NO_LIMITS, JsonLimits, check_count, too_many_values
 from .fastjson_references import resolve_references
 from .object_key import ObjectKey
@@ -22,6 +21,9 @@ from .object_key import ObjectKey
 # Bodies nest less than ten levels. fastjson's limit is 512.
 MAX_DEPTH: Final = 128
 _MAX_DIGITS: Final = 20  # of a 64-bit integer with its sign
+# Not from `integers`, which imports pydantic: that takes as long as all other imports of `rmq-store`.
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
 
 _GAP: Final = re.compile(r"[ \t\r\n\f\b]*+")
 _GAP_OR_COMMAS: Final = re.compile(r"[ \t\r\n\f\b,]*+")
@@ -171,7 +173,7 @@ class _Reader:
         if match[1] is not None or match[2] is not None:
             return float(match[0])
         # Not only Java's limit: with larger numbers as keys a dictionary can be made to take quadratic time.
-        if len(match[0]) <= _MAX_DIGITS and INT64_MIN <= (number := int(match[0])) <= INT64_MAX:
+        if len(match[0]) <= _MAX_DIGITS and _INT64_MIN <= (number := int(match[0])) <= _INT64_MAX:
             return number
         raise JsonError("an integer of more than 64 bits", match.start())
 

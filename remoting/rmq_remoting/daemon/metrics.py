@@ -24,7 +24,7 @@ from .tasks import TaskSupervisor
 log = logging.getLogger("rmq.metrics")
 
 _PAUSE_BOUNDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
-_PROBE_SECONDS: Final = 0.1
+_PROBE_SECONDS: Final = 0.5  # it wakes an idle daemon as often
 _TASK_FIELDS: Final = {
     "running": Field("rmq_task_running", "gauge", "Whether a background task runs: 1 or 0."),
     "failures": Field("rmq_task_failures_total", "counter", "Failures of a background task."),

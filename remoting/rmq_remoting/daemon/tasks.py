@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .demand import Demand
+
 log = logging.getLogger("rmq.tasks")
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -81,16 +83,20 @@ class TaskSupervisor:
         action: Callable[[], Awaitable[None] | None],
         *,
         first_after_seconds: float | None = None,
+        demand: Demand | None = None,
     ) -> None:
         """Run `action` periodically, after a pause before each run (`first_after_seconds` before the first).
 
-        An action that fails is logged and counted, and runs again after the next pause.
+        An action that fails is logged and counted, and runs again after the next pause. With a `demand`, each
+        pause begins only when there is work.
         """
         statistics = self.statistics.setdefault(name, TaskStatistics())
 
         async def rounds() -> None:
             pause = first_after_seconds
             while True:
+                if demand is not None:
+                    await demand.wait()
                 await self._sleep(_seconds(period_seconds) if pause is None else pause)
                 pause = None
                 try:

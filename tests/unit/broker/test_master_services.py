@@ -23,6 +23,7 @@ _TASKS = {
     "clean mappings",
     "delayed messages",
     "pop order",
+    "look for work of pops",
     "pop revival",
     "pops",
     "timed messages",

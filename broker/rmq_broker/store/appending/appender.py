@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from rmq_remoting.message_properties import find_property
+from rmq_remoting.message_properties import find_property, find_value
 
 from ..errors import MessageRejected, StoreUnavailable
 from ..index.message_index import MessageIndex
@@ -148,8 +148,8 @@ class Appender:
             prepared_transaction_offset=prepared_transaction_offset,
         )
         if unique_key is None:
-            unique_key = find_property(properties, b"UNIQ_KEY") or b""
-        keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
+            unique_key = find_value(properties, b"UNIQ_KEY\x01") or b""
+        keys = find_value(properties, b"KEYS\x01") or b""  # `in` would take twice as long
         file.append(record)
         self.last_timestamp_ms = now_ms
         try:

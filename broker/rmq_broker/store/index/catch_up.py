@@ -6,18 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from rmq_remoting.message_properties import (
-    PROPERTY_KEYS,
-    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
-    find_property,
-)
+from rmq_remoting.message_properties import find_value
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..log.record import RecordSummary
+from .plain_entries import KEYS, UNIQUE_KEY
 
-_UNIQUE_KEY: Final = PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
-_KEYS: Final = PROPERTY_KEYS.encode()
-_LOOK_AT_CLOCK_EVERY: Final = 16
+_LOOK_AT_CLOCK_EVERY: Final = 16  # records that are entered one by one
+# Plain records are read from a part of the log in memory. With less of it left, the next part is read.
+_LITTLE_LEFT_BYTES: Final = 16 * 1024
 
 # The budget of a slice while the event loop has other work, and the longest one if it has none.
 _SHORT_SLICE_S: Final = 0.001
@@ -38,6 +35,9 @@ _WORTH_WARMING_BYTES: Final = 64 << 10
 
 # Enters a message: topic, unique key, keys, physical offset, store time in ms. False: no file can take it.
 Enter = Callable[[str, bytes, bytes, int, int], bool]
+# Enters plain messages of a part of the log: its bytes, the position to begin at, and its log offset. Returns
+# the position behind the last of them (LiveEntries.enter_plain).
+EnterPlain = Callable[[bytes, int, int], int]
 
 
 class LogRecords(Protocol):
@@ -57,6 +57,9 @@ class LogRecords(Protocol):
         A record should begin at `offset`; blanks and damage are skipped.
         """
 
+    def chunk(self, offset: int) -> bytes:
+        """Return bytes from `offset` on, of one file and before `max_offset`; none if there are none."""
+
     def warm(self, offset: int, size: int) -> None:
         """Read bytes of the log into the page cache, so that a later read does not block. Blocks."""
 
@@ -66,7 +69,10 @@ class IndexCatchUp:
 
     __slots__ = (
         "_behind_before",
+        "_chunk",
+        "_chunk_at",
         "_enter",
+        "_enter_plain",
         "_entered",
         "_log",
         "_longest_pause_s",
@@ -78,9 +84,17 @@ class IndexCatchUp:
         "warmed_to",
     )
 
-    def __init__(self, log: LogRecords, enter: Enter, timer: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        log: LogRecords,
+        enter: Enter,
+        timer: Callable[[], float] = time.perf_counter,
+        enter_plain: EnterPlain | None = None,
+    ) -> None:
+        """`enter_plain`: a faster way for most messages; None: all are entered one by one."""
         self._log = log
         self._enter = enter
+        self._enter_plain = enter_plain
         self._timer = timer
         self.start_at(0)
 
@@ -90,6 +104,7 @@ class IndexCatchUp:
         self.pause_s = self._longest_pause_s = MAX_PAUSE_S
         self.slice_s = _SHORT_SLICE_S
         self._entered = entered
+        self._chunk, self._chunk_at = b"", 0  # a part of the log, and its offset
         self.warmed_to = position  # the log before it was read into memory
         self._slices = 0
         self._behind_before = 0
@@ -118,17 +133,41 @@ class IndexCatchUp:
         self._pace()
         self.position = max(self.position, self._log.min_offset)
         end = self._log.max_offset
-        if self.position >= end:
-            return True
-        for number, record in enumerate(self._log.records_from(self.position), 1):
-            self.position = record.physical_offset
-            if not self._enter_record(record):
-                return False
-            self.position += record.size
-            if not number % _LOOK_AT_CLOCK_EVERY and timer() >= until:
-                return False
-        self.position = end
+        one_by_one = 1 if self._enter_plain else _LOOK_AT_CLOCK_EVERY
+        while self.position < end:
+            if self._run_plain():
+                one_by_one = 1
+                if timer() >= until:
+                    return False
+                continue
+            for number, record in enumerate(self._log.records_from(self.position), 1):
+                self.position = record.physical_offset
+                if not self._enter_record(record):
+                    return False
+                self.position += record.size
+                if number >= one_by_one:
+                    break
+            else:
+                self.position = end
+            # Where many records are not plain, fewer attempts are made.
+            one_by_one = min(2 * one_by_one, _LOOK_AT_CLOCK_EVERY)
+            if timer() >= until:
+                return self.position >= end
         return True
+
+    def _run_plain(self) -> bool:
+        """Enter some plain messages; False if the next one is none."""
+        if self._enter_plain is None or self.position <= self._entered:
+            return False
+        at = self.position - self._chunk_at
+        if not 0 <= at < len(self._chunk):
+            self._chunk, self._chunk_at, at = self._log.chunk(self.position), self.position, 0
+        behind = self._enter_plain(self._chunk, at, self._chunk_at)
+        if behind == at > 0 and len(self._chunk) - at < _LITTLE_LEFT_BYTES:
+            self._chunk, self._chunk_at, at = self._log.chunk(self.position), self.position, 0
+            behind = self._enter_plain(self._chunk, at, self._chunk_at)
+        self.position = self._chunk_at + behind
+        return behind > at
 
     def paused(self, busy_s: float) -> None:
         """Adapt pauses and slices: in the last pause the loop's thread was busy for `busy_s` seconds."""
@@ -153,10 +192,11 @@ class IndexCatchUp:
     def _enter_record(self, record: RecordSummary) -> bool:
         if record.physical_offset <= self._entered:
             return True
-        if MessageSysFlag.transaction_type(record.sys_flag) == MessageSysFlag.TRANSACTION_ROLLBACK:
+        if record.sys_flag & MessageSysFlag.TRANSACTION_MASK == MessageSysFlag.TRANSACTION_ROLLBACK:
             return True
-        unique_key = find_property(record.properties, _UNIQUE_KEY) or b""
-        keys = find_property(record.properties, _KEYS) or b""
+        properties = record.properties
+        unique_key = find_value(properties, UNIQUE_KEY) or b""
+        keys = find_value(properties, KEYS) or b""
         if not unique_key and not keys:
             return True
         return self._enter(record.topic, unique_key, keys, record.physical_offset, record.store_timestamp_ms)

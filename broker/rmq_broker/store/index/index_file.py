@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
+from array import array
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -188,6 +190,48 @@ class IndexFile(IndexFileReader):
             self.write_header()
         return True
 
+    @property
+    def space(self) -> int:
+        """How many entries can be added at once."""
+        return max(0, self.reserved - self.count)
+
+    def put_many(self, hashes: list[int], offsets: list[int], times_ms: list[int]) -> None:
+        """Add entries of different messages, for which there is `space`.
+
+        The columns hold the hashes, the messages' log offsets and their store times.
+        """
+        words, slot_count, number = self._words, self.slot_count, self.count
+        # Words in the byte order of the file: of each entry's number, and of the previous entry of its slot.
+        numbers = array("I", range(number, number + len(hashes)))
+        _to_big_endian(numbers)
+        newest: dict[int, int] = {}
+        previous: list[int] = []
+        seconds: list[int] = []
+        for index, own in enumerate(numbers):
+            time_ms = times_ms[index]
+            if time_ms != self._stored_ms:
+                self._set_time(time_ms)
+            seconds.append(self._seconds)
+            slot = _HEADER_WORDS + hashes[index] % slot_count
+            before = newest.get(slot, -1)
+            if before < 0:
+                before = words[slot]
+                if not before:
+                    self.slots_used += 1
+            previous.append(before)
+            newest[slot] = own
+        # The entries first: after a crash, a slot must not lead to an entry that was not written.
+        begin = self.entries_at + number * ENTRY_BYTES
+        block = _packed(hashes, offsets, seconds, previous)
+        self._map[begin : begin + len(block)] = block
+        for slot, own in newest.items():
+            words[slot] = own
+        self.count = number + len(hashes)
+        self.end_offset = offsets[-1]
+        self.is_flushed = False
+        if number % _HEADER_EVERY + len(hashes) > _HEADER_EVERY:
+            self.write_header()
+
     def put_block(self, key_hash: int, places: bytes, store_timestamp_ms: int) -> int:
         """Add entries of one hash, and return for how many there was space.
 
@@ -319,6 +363,28 @@ class IndexFile(IndexFileReader):
     def delete(self) -> None:
         """Remove the file. It remains readable while this object exists."""
         self.path.unlink(missing_ok=True)
+
+
+def _packed(hashes: list[int], offsets: list[int], seconds: list[int], previous: list[int]) -> bytes:
+    """Return entries; `previous` are words in the byte order of the file."""
+    entries = array("I", bytes(ENTRY_BYTES * len(hashes)))
+    column = array("I", hashes)
+    _to_big_endian(column)
+    entries[0::5] = column
+    wide = array("Q", offsets)
+    _to_big_endian(wide)
+    halves = array("I", wide.tobytes())
+    entries[1::5], entries[2::5] = halves[0::2], halves[1::2]
+    column = array("I", seconds)
+    _to_big_endian(column)
+    entries[3::5] = column
+    entries[_PREVIOUS_WORD::5] = array("I", previous)
+    return entries.tobytes()
+
+
+def _to_big_endian(values: array[int]) -> None:
+    if sys.byteorder == "little":
+        values.byteswap()
 
 
 def offset_of(places: bytes, position: int) -> int:

@@ -181,6 +181,16 @@ class IndexFiles:
                 self.cut(physical_offset)
         return True
 
+    def put_one(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
+        """Add a message under its only key: False if the next file does not exist yet.
+
+        Raises OSError if the disk is full.
+        """
+        while not self._put_entry(key_hash, physical_offset, store_timestamp_ms):
+            if not self._extend(physical_offset, store_timestamp_ms):
+                return False
+        return True
+
     def _put_entry(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
         return bool(self.files) and self.files[-1].put(key_hash, physical_offset, store_timestamp_ms)
 

@@ -22,6 +22,7 @@ _TWO_TO_32: Final = 1 << 32
 _UNIQUE_KEY_LENGTHS: Final = (32, 56)
 _TIME_DIGITS: Final = 8
 _COUNTER_DIGITS: Final = 4
+_ASCII_END: Final = 0x80
 _TIME_WEIGHT: Final = 31**_TIME_DIGITS
 _COUNTER_WEIGHT: Final = 31**_COUNTER_DIGITS
 _DIGITS: Final = b"0123456789ABCDEFabcdef"
@@ -76,6 +77,21 @@ class KeyHasher:
             value = (seeds[topic] + of_head + self._counter_of[key[-4:]]) & _MASK
         except KeyError:
             value = self._learn(topic, key)
+        if value < _SIGN_BIT:
+            return value
+        return _TWO_TO_32 - value if value != _SIGN_BIT else 0
+
+    def unique_keys(self, topic: str, key: bytes) -> int:
+        """As `unique_key`, for many keys in a row: the hash of the counter is computed, not looked up."""
+        try:
+            of_head, seeds = self._head_of[key[:-4]]
+            value = seeds[topic] + of_head
+        except KeyError:
+            return self.unique_key(topic, key)
+        first, second, third, fourth = key[-4], key[-3], key[-2], key[-1]
+        if first | second | third | fourth >= _ASCII_END:
+            return self.unique_key(topic, key)
+        value = (value + ((first * 31 + second) * 31 + third) * 31 + fourth) & _MASK
         if value < _SIGN_BIT:
             return value
         return _TWO_TO_32 - value if value != _SIGN_BIT else 0

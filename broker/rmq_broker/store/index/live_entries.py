@@ -8,6 +8,7 @@ from .deferred_calls import CallSoon, DeferredCalls
 from .index_file import PLACE_BYTES, IndexFile, offset_of
 from .index_files import IndexFiles
 from .keys import KeyHasher
+from .plain_entries import PlainEntries
 
 # Called with a message's log offset, and with the error if the disk is full.
 OnStalled = Callable[[int, OSError | None], None]
@@ -27,6 +28,7 @@ class LiveEntries:
         "_hasher",
         "_on_file_used_up",
         "_on_stalled",
+        "_plain",
         "_unique_key_hash",
         "is_live",
     )
@@ -49,6 +51,7 @@ class LiveEntries:
         self._hasher = hasher
         self._unique_key_hash = hasher.unique_key
         self._deferred = DeferredCalls(call_soon)
+        self._plain = PlainEntries(hasher)
         self._on_stalled = on_stalled
         self._on_file_used_up = on_file_used_up
         self._file: IndexFile | None = None  # the file to write to
@@ -79,9 +82,23 @@ class LiveEntries:
 
         Raises OSError if the disk is full.
         """
+        self._plain.allow(topic)
+        if unique_key and not keys:
+            return self._files.put_one(
+                self._unique_key_hash(topic, unique_key), physical_offset, store_timestamp_ms
+            )
         return self._files.put(
             self._hasher.all_keys(topic, unique_key, keys), physical_offset, store_timestamp_ms
         )
+
+    def enter_plain(self, data: bytes, begin: int, offset: int) -> int:
+        """Enter some messages of the log from position `begin` of `data` on, as `enter` does one by one.
+
+        `offset` is where `data` begins in the log. Returns the position behind the last of these messages;
+        `begin` if the next one has to be entered by `enter`.
+        """
+        file = self._files.current
+        return begin if file is None else self._plain.enter(file, data, begin, offset)
 
     def put(
         self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int

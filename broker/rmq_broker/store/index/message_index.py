@@ -98,7 +98,7 @@ class MessageIndex:
             on_stalled=self._fall_behind,
             on_file_used_up=self._wanted.set,
         )
-        self._catch_up = IndexCatchUp(log_records, self._live.enter)
+        self._catch_up = IndexCatchUp(log_records, self._live.enter, enter_plain=self._live.enter_plain)
         self.put = self._live.put
         self.put_batch = self._live.put_batch
         self._state = IndexState.CATCHING_UP if settings.message_index_enable else IndexState.OFF

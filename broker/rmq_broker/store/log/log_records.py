@@ -14,6 +14,7 @@ from .record_walk import RecordWalk, next_record
 log = logging.getLogger("rmq.store")
 
 _READ_BYTES: Final = 1024 * 1024
+_CHUNK_BYTES: Final = 256 * 1024
 
 
 class LogRecords:
@@ -37,6 +38,16 @@ class LogRecords:
     def records_from(self, offset: int) -> RecordsFrom:
         """Iterate over the valid records from `offset` to the present `max_offset`; damage is skipped."""
         return RecordsFrom(self._log, max(offset, self._log.min_offset), self.max_offset)
+
+    def chunk(self, offset: int) -> bytes:
+        """Return bytes from `offset` on, of one file and before `max_offset`; none if there are none."""
+        file = self._log.file_of(offset)
+        if file is None or not file.is_open:
+            return b""
+        begin = offset - file.start
+        end = min(file.size, self.max_offset - file.start, begin + _CHUNK_BYTES)
+        data: bytes = file.map[begin : max(begin, end)]
+        return data
 
     def raw_record(self, offset: int) -> bytes | None:
         """Return the bytes of the record that begins at `offset`; None if there is no valid one.

@@ -9,23 +9,34 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
+from zlib import crc32
 
 from rmq_remoting.java_hash import tags_code
-from rmq_remoting.message_properties import find_property
+from rmq_remoting.message_properties import find_property, find_value
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from ..log.commit_log import CommitLog
-from ..log.record import MIN_RECORD_BYTES, RecordSummary
+from ..log.plain_record import (
+    MAX_PLAIN_TOPIC_BYTES,
+    PLAIN_HEAD_BYTES,
+    PLAIN_MAGIC,
+    UNUSUAL_BITS,
+    unpack_plain_head,
+)
+from ..log.record import CRC_PROPERTY_BYTES, MIN_RECORD_BYTES, RecordSummary
 from .batch_consume_queue import LARGEST_BATCH
 from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
 
 log = logging.getLogger("rmq.store.dispatch")
 
+_crc32: Final = crc32
 _SHORT_BYTES: Final = 255  # of tags whose hash is kept in memory
+_TAGS: Final = b"TAGS\x01"  # as it begins in a record's properties
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _TRANSACTION_BITS: Final = MessageSysFlag.TRANSACTION_MASK
+_CRC_NAME: Final = b"__CRC32#\x01"
 _WITHOUT_ENTRY: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
@@ -35,7 +46,7 @@ def tags_code_of(record: RecordSummary, levels: DelayLevels = DEFAULT_DELAY_LEVE
         level = find_property(record.properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
             return record.store_timestamp_ms + levels.delay_ms(int(level))
-    tags = find_property(record.properties, b"TAGS")
+    tags = find_value(record.properties, _TAGS)
     return _hash_of(tags) if tags else 0
 
 
@@ -92,6 +103,9 @@ class Dispatcher:
         self._levels = levels
         # With `fill_gaps` off: queues that lack earlier entries, and the log offset where their entries end.
         self.gaps: dict[ConsumeQueue, int] = {}
+        # Queues whose records `dispatch_plain` takes, by topic and queue id.
+        self._plain: dict[bytes, dict[int, ConsumeQueue]] = {}
+        self.last_timestamp_ms = 0  # of the last record that `dispatch_plain` took
 
     def dispatch(self, record: RecordSummary) -> None:
         """Make the record's entries."""
@@ -115,6 +129,52 @@ class Dispatcher:
             record.store_timestamp_ms,
             messages_in(record) if queue.is_batch else 1,
         )
+        if self._index is None and not queue.is_batch:
+            self._allow_plain(topic, queue)
+
+    def _allow_plain(self, topic: str, queue: ConsumeQueue) -> None:
+        """Let `dispatch_plain` take the next records of a queue."""
+        raw = topic.encode()
+        if topic != _SCHEDULE_TOPIC and topic not in self._deleted and len(raw) <= MAX_PLAIN_TOPIC_BYTES:
+            self._plain.setdefault(raw, {})[queue.queue_id] = queue
+
+    def dispatch_plain(self, data: bytes, begin: int, offset: int, *, check_crc: bool) -> tuple[int, int]:
+        """Make the entries of the records in `data` from `begin` on, as long as they are plain.
+
+        `offset` is where `data` begins in the log. A record is plain if it is valid (see `parse_record`) and
+        follows in a queue that `dispatch` has seen. Returns the position behind them, and their number.
+        """
+        limit, position, records = len(data), begin, 0
+        while position + PLAIN_HEAD_BYTES <= limit:
+            size, magic, crc, queue_id, queue_offset, physical, sys_flag, store_ms, body_bytes = (
+                unpack_plain_head(data, position)
+            )
+            if magic != PLAIN_MAGIC or physical != offset + position or sys_flag & UNUSUAL_BITS:
+                break
+            body_at, stop = position + PLAIN_HEAD_BYTES, position + size
+            body_end = body_at + body_bytes
+            if body_bytes < 0 or size < MIN_RECORD_BYTES or stop > limit or body_end + 3 > stop:
+                break
+            properties_at = body_end + 3 + data[body_end]
+            if properties_at > stop:
+                break
+            if (data[properties_at - 2] << 8 | data[properties_at - 1]) != stop - properties_at:
+                break
+            queues = self._plain.get(data[body_end + 1 : properties_at - 2])
+            queue = None if queues is None else queues.get(queue_id)
+            if queue is None or queue.max_offset != queue_offset:
+                break
+            if check_crc and body_bytes and _crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
+                break
+            properties = data[properties_at:stop]
+            if properties.startswith(_CRC_NAME, max(0, len(properties) - CRC_PROPERTY_BYTES)):
+                break
+            tags = find_value(properties, _TAGS)
+            queue.put(physical, size, _hash_of(tags) if tags else 0, store_ms)
+            self.last_timestamp_ms = store_ms
+            records += 1
+            position = stop
+        return position, records
 
     def _move_to(self, queue: ConsumeQueue, record: RecordSummary) -> bool:
         """Move the queue's end to the record's queue offset; False if the record gets no entry."""

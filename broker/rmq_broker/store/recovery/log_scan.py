@@ -7,6 +7,7 @@ certainly written does not end the log: it is logged and skipped.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from ..log.commit_log import CommitLog
@@ -23,6 +24,10 @@ _SECTOR_BYTES: Final = 512
 _READ_BYTES: int = 1024 * 1024  # not `Final`: tests use less
 # More than the fixed part of a record, whose fields tell whether it is one.
 _HEAD_BYTES: Final = 256
+# Of a file that plain records are taken from: it fits into the cache of a processor.
+_WINDOW_BYTES: Final = 256 * 1024
+# With less left, the next part is taken: the record there may be cut off.
+_LITTLE_BYTES: Final = 4 * 1024
 
 
 class _ReadAhead:
@@ -74,6 +79,9 @@ class LogScan:
         "_position",
         "_start",
         "_walk",
+        "_window",
+        "_window_at",
+        "_window_of",
         "last_timestamp_ms",
         "log_end",
         "records_read",
@@ -90,6 +98,9 @@ class LogScan:
         self._position = 0
         self._ahead: _ReadAhead | None = None
         self._walk: RecordWalk | None = None
+        # Of `take_plain`: a part of a file, where it begins in the file, and the file.
+        self._window, self._window_at = b"", 0
+        self._window_of: MappedFile | None = None
         self.log_end = start.begin
         self.records_read = 0
         self.last_timestamp_ms = 0
@@ -113,6 +124,26 @@ class LogScan:
                     return record
                 walk.position -= record.size
             self._end_walk(walk)
+
+    def take_plain(self, take: Callable[[bytes, int, int], tuple[int, int]]) -> int:
+        """Pass the log behind the last record to `take`, and count the records that it took as read.
+
+        Its arguments are bytes of the log, the position behind the last record in them, and their log offset.
+        It returns the position behind the last record that it took, and the number of these records, which
+        this method returns.
+        """
+        walk, file, ahead = self._walk, self._file, self._ahead
+        if walk is None or file is None or ahead is None or self._may_be_torn:
+            return 0
+        begin = walk.position - self._window_at
+        if self._window_of is not file or not 0 <= begin < len(self._window) - _LITTLE_BYTES:
+            self._window_of, self._window_at, begin = file, walk.position, 0
+            end = min(walk.position + _WINDOW_BYTES, ahead.read_up_to)
+            self._window = file.map[walk.position : end]
+        behind, records = take(self._window, begin, file.start + self._window_at)
+        walk.position = self._window_at + behind
+        self.records_read += records
+        return records
 
     def _begin_walk(self) -> RecordWalk | None:
         """Walk on in the present file or the next; None: the log ends here."""

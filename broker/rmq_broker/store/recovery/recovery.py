@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -162,9 +163,16 @@ class _Recovery:
         )
         scan = LogScan(self._log, start, self._stop, check_crc=options.check_crc)
         dispatch = dispatcher.dispatch
-        for number, record in enumerate(scan, 1):
+        dispatch_plain = partial(dispatcher.dispatch_plain, check_crc=options.check_crc)
+        unwritten = 0
+        for record in scan:
             dispatch(record)
-            if number % _RECORDS_PER_WRITE == 0:
+            plain = scan.take_plain(dispatch_plain)
+            if plain:
+                scan.last_timestamp_ms = dispatcher.last_timestamp_ms
+            unwritten += 1 + plain
+            if unwritten >= _RECORDS_PER_WRITE:
+                unwritten = 0
                 self._queues.write_out()
         return scan, dispatcher.gaps
 

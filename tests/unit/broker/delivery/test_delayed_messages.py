@@ -141,7 +141,7 @@ async def test_many_due_messages_do_not_hold_up_other_levels(delivery: DeliveryB
 
 async def test_the_pause_ends_when_a_message_becomes_due(delivery: DeliveryBroker) -> None:
     await delivery.delayed.deliver_due()
-    assert delivery.delayed.pause_seconds() == 0.1
+    assert delivery.delayed.pause_seconds() == 0.5
     delivery.writer.put(inner(), 1)
     await delivery.pass_seconds(0.95)
     assert delivery.delayed.pause_seconds() == 0.05

@@ -13,7 +13,7 @@ import pytest
 
 from rmq_broker.store_tool.dump import DumpOptions, as_line, delays_of, dump
 from rmq_broker.store_tool.index_files import IndexFile, index_paths
-from rmq_broker.store_tool.layout import QUEUE_ENTRY, body_of
+from rmq_broker.store_tool.layout import INDEX_ENTRY, QUEUE_ENTRY, body_of
 from rmq_broker.store_tool.log_files import numbered_files, record_at
 from rmq_broker.store_tool.properties import index_hash
 from rmq_broker.store_tool.queue_files import QueueFiles
@@ -134,8 +134,8 @@ def test_index_queries_equal_apaches(name: str, stores: dict[str, Path]) -> None
         assert slots == 2000
         file.slots = slots
         assert file.capacity == 1000
-        for _, entries in file.blocks():
-            for hashed, offset, _, _ in entries:
+        for _, packed in file.blocks():
+            for hashed, offset, _, _ in INDEX_ENTRY.iter_unpack(packed):
                 offsets[hashed].insert(0, offset)
         file.close()
     looked_up = [row for row in look_ups(name) if not row.keys() & {"begin", "max"}]

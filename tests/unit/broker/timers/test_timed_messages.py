@@ -168,9 +168,19 @@ async def test_a_message_sent_while_its_second_is_delivered(delivery: DeliveryBr
 
 
 async def test_the_pause_ends_with_the_second(delivery: DeliveryBroker) -> None:
-    assert delivery.timed.pause_seconds() == 0.1
+    delivery.timed.pause_seconds()
+    assert delivery.timed.pause_seconds() == 1.0
     delivery.clock.pass_seconds(0.95)
     assert delivery.timed.pause_seconds() == 0.05
+
+
+async def test_the_pause_is_short_while_messages_come(delivery: DeliveryBroker) -> None:
+    delivery.timed.pause_seconds()
+    delivery.writer.put(_at(5000, "T"))
+    assert delivery.timed.pause_seconds() == 0.1
+    await delivery.timed.deliver_due()
+    assert delivery.timed.pause_seconds() == 0.1
+    assert delivery.timed.pause_seconds() == 1.0
 
 
 # --- distant delivery times ---

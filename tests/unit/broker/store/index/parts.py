@@ -42,6 +42,10 @@ class FakeLog:
         self.max_offset += RECORD_BYTES
         return record
 
+    def chunk(self, offset: int) -> bytes:
+        """Return no bytes: the messages are entered one by one."""
+        return b""
+
     def records_from(self, offset: int) -> Iterator[RecordSummary]:
         while offset < self.max_offset:
             self.reads += 1

@@ -28,13 +28,19 @@ class FilesLog:
     def __init__(self, root: Path) -> None:
         self.min_offset = 0
         self.records: list[RecordSummary] = []
+        self._contents: dict[int, bytes] = {}
         for path in sorted((root / "commitlog").iterdir()):
             with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as data:
                 self.records += RecordWalk(data, 0, int(path.name))
+                self._contents[int(path.name)] = data[:]
         self.max_offset = self.records[-1].physical_offset + self.records[-1].size
 
     def records_from(self, offset: int) -> Iterator[RecordSummary]:
         return (record for record in self.records if record.physical_offset >= offset)
+
+    def chunk(self, offset: int) -> bytes:
+        start = max(start for start in self._contents if start <= offset)
+        return self._contents[start][offset - start : self.max_offset - start]
 
     def warm(self, offset: int, size: int) -> None:
         pass

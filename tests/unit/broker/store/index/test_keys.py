@@ -67,6 +67,7 @@ def test_that_hash_also_comes_from_cached_parts() -> None:
     assert len(padded) == 32 and key == padded
     hasher = KeyHasher()
     assert [hasher.unique_key("T", padded.encode()) for _ in range(2)] == [0, 0]
+    assert hasher.unique_keys("T", padded.encode()) == 0
     assert hasher._heads  # its parts were cached
 
 
@@ -81,6 +82,7 @@ def test_hashes_equal_those_of_a_plain_function(seed: int) -> None:
         key = "".join(chance.choices(alphabet, k=length))
         expected = plain(topic, key)
         assert hasher.unique_key(topic, key.encode()) == expected
+        assert hasher.unique_keys(topic, key.encode()) == expected
         assert hasher.any_key(topic, key.encode()) == expected
         assert index_hash(topic, key) == expected
 
