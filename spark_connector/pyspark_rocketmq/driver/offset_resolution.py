@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from ..errors import OptionError, listed
 from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
 from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
 from .cluster import Cluster
+from .routes import Offered
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +36,20 @@ def selected_queues(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
     return list(options.assign)
 
 
-def selected_queues_with_route(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
-    """Return the queues to read that the name servers know now. Raises SourceUnavailable, ClientError."""
-    return [queue for queue in cluster.queues_with_route(_topics(cluster, options)) if options.wants(queue)]
+def offered_queues(cluster: Cluster, options: ReadOptions, *, fresh: bool = False) -> Offered:
+    """Return what the name servers offer of the queues to read.
+
+    `fresh`: as of now, rather than from the cache. Raises StaticTopic, SourceUnavailable, ClientError.
+    """
+    offered = cluster.offered(_topics(cluster, options, fresh=fresh), fresh=fresh)
+    return replace(offered, queues=tuple(queue for queue in offered.queues if options.wants(queue)))
 
 
-def _topics(cluster: Cluster, options: ReadOptions) -> Iterable[str]:
+def _topics(cluster: Cluster, options: ReadOptions, *, fresh: bool = True) -> Iterable[str]:
     if options.subscribe is not None:
         return options.subscribe
     if options.subscribe_pattern is not None:
-        return cluster.topics_matching(options.subscribe_pattern)
+        return cluster.topics_matching(options.subscribe_pattern, fresh=fresh)
     return sorted({queue.topic for queue in options.assign or ()})
 
 

@@ -24,6 +24,7 @@ _WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _DURATION: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
 _UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAX_GROUP_PREFIX: Final = 120
 _MAX_LONG: Final = 2**63 - 1
 _MAX_DURATION_MS: Final = 2**31 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,6 +104,12 @@ def _checked(check: Callable[[str], None]) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def _group_prefix(text: str) -> str:
+    if len(text) > _MAX_GROUP_PREFIX:
+        raise ValueError(f"it has {len(text)} characters")
+    return _checked(check_group)(text)
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -225,6 +232,9 @@ VerificationOption = Annotated[
 NameServers = Annotated[str, OptionType(_name_servers, "name server addresses, host:port;host:port")]
 GroupName = Annotated[str, _GROUP]
 MaybeGroupName = Annotated[str | None, _GROUP]
+MaybeGroupPrefix = Annotated[
+    str | None, OptionType(_group_prefix, "the beginning of a group name: up to 120 characters of it")
+]
 MaybeTopicToSend = Annotated[
     str | None, OptionType(_checked(check_topic_to_send), f"{_TOPIC_NAME}, except system topics")
 ]
@@ -247,6 +257,8 @@ MaybeEnd = Annotated[
 ]
 MaybeTimestampMs = Annotated[int | None, _TIME]
 MaybeTimes = Annotated[AtTimes | None, _TIMES]
+RetiredQueues: TypeAlias = Literal["auto", "fail"]
+RetiredQueuesOption = Annotated[RetiredQueues, choice({"auto": "auto", "fail": "fail"})]
 PropertiesMode: TypeAlias = Literal["map", "raw", "none"]
 PropertiesModeOption = Annotated[PropertiesMode, choice({"map": "map", "raw": "raw", "none": "none"})]
 ExpressionType: TypeAlias = Literal["TAG", "SQL92"]

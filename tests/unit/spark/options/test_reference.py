@@ -60,7 +60,7 @@ def test_documented_defaults_are_the_effective_ones(
     if isinstance(without, ReadOptions) and isinstance(given, ReadOptions):
         for derived in ("expression", "ending", "group"):
             assert getattr(without, derived) == getattr(given, derived)
-    if info.name not in ("subExpression", "endingOffsets", "groupId"):
+    if info.name not in ("subExpression", "endingOffsets", "groupIdPrefix"):
         assert without == given
 
 
