@@ -1,8 +1,8 @@
 """Detection of queues that were deleted and created again, even if they have outgrown the stream's offset.
 
 Offsets alone do not show this: a recreated queue that holds more messages than were read looks like one that
-has grown. Store times do: within one queue, a lower offset was stored earlier. If a queue's oldest message has
-an offset no higher than before, but was stored later, it belongs to another queue of the same name.
+has grown. Store times do: within one queue, a lower offset was stored earlier. If a queue's oldest message
+has an offset no higher than before, but was stored later, it belongs to another queue of the same name.
 
 The comparison covers one run of the query. A queue that is recreated and outgrows the checkpoint while the
 query is stopped is not noticed: the checkpoint has offsets only, and brokers tell neither an id nor a time of

@@ -1,8 +1,8 @@
 """Routes of the topics of a query, from the SDK's cache, and the topics of a pattern.
 
 The SDK refreshes the routes of all topics in the background, every `rocketmq.routeRefreshInterval`. The
-driver asks the name servers itself only for the first route of a topic, after a failed request to a broker (at
-most once a second), and at the start of a read with a fixed end (`fresh`).
+driver asks the name servers itself only for the first route of a topic, after a failed request to a broker
+(at most once a second), and at the start of a read with a fixed end (`fresh`).
 """
 
 from __future__ import annotations

@@ -240,8 +240,8 @@ class StreamOffsets:
                 f"{queue} from offset {start[queue]} to {end - 1}" for queue, end in unread.items()
             )
             raise DataLoss(
-                f"no broker offers these queues any more, and they have unread messages: {wrong}. Start their "
-                "brokers, raise readQueueNums or permit reading again; to go on without these messages, set "
+                f"no broker offers these queues any more, and they have unread messages: {wrong}. Start "
+                "their brokers, raise readQueueNums or permit reading again; to go on without these messages, set "
                 "failOnDataLoss to false"
             )
         for queue, end in unread.items():
