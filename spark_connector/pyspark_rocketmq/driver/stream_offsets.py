@@ -240,9 +240,9 @@ class StreamOffsets:
                 f"{queue} from offset {start[queue]} to {end - 1}" for queue, end in unread.items()
             )
             raise DataLoss(
-                f"no broker offers these queues any more, and they have unread messages: {wrong}. Start "
-                "their brokers, raise readQueueNums or permit reading again; to go on without these messages, set "
-                "failOnDataLoss to false"
+                f"no broker offers these queues any more, and they have unread messages: {wrong}. "
+                "Start their brokers, raise readQueueNums or permit reading again; to go on without these "
+                "messages, set failOnDataLoss to false"
             )
         for queue, end in unread.items():
             self._lost(queue, start[queue], end, "no broker offers the queue any more")

@@ -84,6 +84,15 @@ async def test_concurrent_pulls_without_duplicates() -> None:
     assert len(offsets) == len(set(offsets)) == 100
 
 
+async def test_filtered_read_keeps_two_pulls_in_flight() -> None:
+    queue = FakeQueue(highest=10_000, max_count=32, wanted=frozenset(range(0, 10_000, 10)), look_through=5000)
+    batches = await fetch(queue, 0, 10_000, expression="tag")
+    assert counted(batches) == list(range(0, 10_000, 10))
+    assert queue.max_in_flight == 2
+    # 1000 messages of 32 per answer need 32 pulls; a few more are the price of guessed offsets.
+    assert len(queue.asked) <= 42
+
+
 async def test_pull_size_is_kept_for_the_next_range() -> None:
     queue = FakeQueue(highest=1000, max_count=8)
     size = PullSize(64)
