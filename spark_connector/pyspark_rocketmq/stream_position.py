@@ -49,7 +49,7 @@ class StreamPosition:
     ) -> StreamPosition:
         """Return the position after a batch that ends at `ends`.
 
-        `left`: queues that leave, with the offset where they continue should they come back, or None.
+        `left`: queues that leave, each with the offset where it continues if brokers offer it again, or None.
         `entered`: queues that enter, with the offset where their reading begins.
         """
         offsets = ends.only(lambda queue: queue not in left).merged(entered)

@@ -13,6 +13,7 @@ from .driver.planning import plan, ranges_between
 from .driver.stream_offsets import StreamOffsets
 from .errors import OptionError
 from .options import ReadOptions
+from .running_marks import RunningMark
 from .spark_versions import (
     HAS_TRIGGER_LIMITS,
     VERSION,
@@ -47,6 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tasks = TaskSettings.of(options, schema)
         self._cluster: Cluster | None = None
         self._offsets: StreamOffsets | None = None
+        self._mark = RunningMark()
 
     # --- on the driver ---
 
@@ -65,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         live = self._live()
         if start is None:
             return live.newest_or_last().to_nested()
+        self._mark.update(start)
         begin = StreamPosition.from_nested(start)
         all_available = isinstance(limit, ReadAllAvailable)
         return live.latest(begin, all_available=all_available).to_nested()
@@ -92,6 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one partition per task for the batch between two offsets."""
+        self._mark.update(start)
         begin, limit = (StreamPosition.from_nested(nested).offsets for nested in (start, end))
         if not HAS_TRIGGER_LIMITS:
             begin = self._live().begin(begin, limit)
@@ -109,6 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the connections when the query ends."""
+        self._mark.close()
         cluster, self._cluster, self._offsets = self._cluster, None, None
         if cluster is not None:
             cluster.close()

@@ -1,4 +1,4 @@
-"""Queues that no broker offers any more: when they leave a stream, and whether they may come back.
+"""Queues that no broker offers any more: when they leave a stream, and whether it remembers their offsets.
 
 A queue is absent if the route of its topic exists without it. There are three cases:
 
@@ -6,7 +6,7 @@ A queue is absent if the route of its topic exists without it. There are three c
   administrator can undo this, so that the stream remembers its offset.
 - Its broker is registered, and does not have the topic: the topic was deleted, with its messages. A topic of
   that name that appears later is another one.
-- Its broker is not registered: it is down or decommissioned, and may come back with its messages.
+- Its broker is not registered: it is down or decommissioned, and may register again with its messages.
 
 A topic given by name that has no route at all stays an error: only topics of a pattern may go.
 """
@@ -34,7 +34,7 @@ class Retirement:
     def due(
         self, absent: Collection[QueueKey], offered: Offered, *, at_once: bool = False
     ) -> dict[QueueKey, bool]:
-        """Return the queues that leave now, and whether each may come back.
+        """Return the queues that leave now, and whether the stream is to remember the offset of each.
 
         `absent`: all queues of the query that `offered` lacks. A queue of a registered broker leaves after
         `topicTimeout`, another one after `brokerTimeout`, or `at_once`. Raises ClientError.

@@ -76,23 +76,24 @@ def _duration_ms(text: str) -> int:
     return duration_ms
 
 
-def _timestamp_ms(text: str) -> int:
+def timestamp_ms(text: str) -> int:
+    """Parse a time to ms since 1970 UTC. Raises ValueError."""
     if _WHOLE_NUMBER.fullmatch(text):
-        timestamp_ms = int(text)
+        at_ms = int(text)
     else:
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
             raise ValueError("it has no time zone: driver, workers and brokers may have different ones")
-        timestamp_ms = (time - _EPOCH) // timedelta(milliseconds=1)
-    if not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
+        at_ms = (time - _EPOCH) // timedelta(milliseconds=1)
+    if not 0 <= at_ms <= _MAX_TIMESTAMP_MS:
         raise ValueError("before 1970 or after the year 9999")
-    return timestamp_ms
+    return at_ms
 
 
 def _timestamp_leaf(leaf: object) -> int:
     if type(leaf) is not int and not isinstance(leaf, str):
         raise ValueError(f"{shortened(repr(leaf))} is not a time")
-    return _timestamp_ms(str(leaf))
+    return timestamp_ms(str(leaf))
 
 
 def _checked(check: Callable[[str], None]) -> Callable[[str], str]:
@@ -208,7 +209,7 @@ _TOPIC_NAME: Final = "a topic name: up to 127 of the characters a-z A-Z 0-9 _ - 
 _GROUP_NAME: Final = "a group name: up to 255 of the characters a-z A-Z 0-9 _ - % |"
 _A_TIME: Final = "milliseconds since 1970 UTC or ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z"
 _GROUP: Final = OptionType(_checked(check_group), _GROUP_NAME)
-_TIME: Final = OptionType(_timestamp_ms, _A_TIME)
+_TIME: Final = OptionType(timestamp_ms, _A_TIME)
 _TIMES: Final = OptionType(_times, f"JSON {_BY_QUEUE % 'time'}, where a time is {_A_TIME}")
 _COUNT: Final = whole_number(1)
 

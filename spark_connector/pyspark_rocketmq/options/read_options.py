@@ -6,6 +6,7 @@ Names and rules are those of Spark's Kafka source (Apache Spark 4, KafkaSourcePr
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
@@ -37,6 +38,7 @@ from .option_types import (
 from .parsing import Mode, OptionGroup, OtherMode, option
 from .positions import Anchor, AtTime, Position
 from .sdk_options import SdkOptions
+from .worker_options import WorkerOptions
 
 DEFAULT_GROUP_PREFIX: Final = "spark-rocketmq-source"
 _MAX_TOPICS_IN_GROUP: Final = 100
@@ -170,6 +172,12 @@ class AmountOptions(OptionGroup):
         "Queues with fewer offsets share a task of up to this size. 0: one task for each queue.",
         DEFAULT_PACK_RECORDS,
     )
+    cores: MaybeCount = option(
+        "cores",
+        "Cores of all executors, which Spark does not tell its sources. Queues that share tasks leave a task "
+        "for each core, if there are as many queues. Without it, the cores of the driver's machine count.",
+        None,
+    )
 
     @property
     def trigger_limits(self) -> TriggerLimits:
@@ -181,7 +189,12 @@ class AmountOptions(OptionGroup):
     @property
     def plan_limits(self) -> PlanLimits:
         """The limits of tasks."""
-        return PlanLimits(self.min_partitions, self.max_records_per_partition, self.pack_below_records)
+        return PlanLimits(
+            self.min_partitions,
+            self.max_records_per_partition,
+            self.pack_below_records,
+            self.cores or os.cpu_count() or 1,
+        )
 
     def check(self, mode: Mode) -> None:
         """Reject a minimum above the maximum."""
@@ -337,6 +350,7 @@ class ReadOptions(
     GroupOptions,
     FailureOptions,
     PullOptions,
+    WorkerOptions,
 ):
     """Options of reading"""
 

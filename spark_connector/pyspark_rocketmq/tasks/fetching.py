@@ -6,8 +6,8 @@ in order, and the result is exact whatever a broker answers:
 
 - Fewer messages than requested: the rest of the piece is requested again (or the piece ends there, if none
   follows).
-- More than the piece (a batch unit is never split): `Fetched.begin` cuts the duplicates from later pieces, and
-  from then on pulls are sequential.
+- More than the piece (a batch unit is never split): `Fetched.begin` cuts the duplicates from later pieces,
+  and from then on pulls are sequential.
 - The offset no longer exists: the messages have expired, which is an error or a warning, never silent.
 - No answer, a transient error, or an answer from a replica that lags: the pull is retried until the timeout.
 

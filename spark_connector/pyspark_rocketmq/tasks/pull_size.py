@@ -38,11 +38,11 @@ class PullSize:
 
 
 class FilteredSpan:
-    """The number of offsets that an answer to a filtered pull covers; `current` is 0 before the first answer.
+    """The number of offsets that an answer to a filtered pull covers; 0 before the first answer.
 
-    Too high a guess costs more than too low a one: the broker answers the rest of the piece with messages that
-    the next piece has, too. The guess therefore stays below what answers cover: it follows a shorter answer at
-    once, with a margin of an eighth, and a longer one slowly.
+    Too high a guess costs more than too low a one: the broker answers the rest of the piece with messages
+    that the next piece has, too. The guess therefore stays below the offsets that answers cover. It follows a
+    shorter answer at once, with a margin of an eighth, and a longer one slowly.
     """
 
     __slots__ = ("current",)

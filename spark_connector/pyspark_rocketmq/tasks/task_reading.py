@@ -50,6 +50,7 @@ class TaskSettings:
     properties_mode: str
     check_crc: bool
     decompress: bool
+    tune_worker: bool = True
 
     @classmethod
     def of(cls, options: ReadOptions, schema: pa.Schema) -> TaskSettings:
@@ -71,6 +72,7 @@ class TaskSettings:
             options.properties_mode,
             options.check_crc,
             options.include_decompressed,
+            options.tune_workers,
         )
 
 
@@ -79,7 +81,8 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatc
 
     Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError.
     """
-    prepare_worker()
+    if settings.tune_worker:
+        prepare_worker()
     decoder = ColumnDecoder(
         settings.schema.names,
         properties_mode=settings.properties_mode,  # type: ignore[arg-type]  # checked with the options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
@@ -42,7 +43,7 @@ def test_defaults() -> None:
     assert options.starting(Mode.BATCH) is Anchor.EARLIEST
     assert options.ending is Anchor.LATEST
     assert options.trigger_limits == TriggerLimits()
-    assert options.plan_limits == PlanLimits()
+    assert options.plan_limits == PlanLimits(cores=os.cpu_count() or 1)
     assert options.expression == "*"
     assert options.group.startswith(f"{DEFAULT_GROUP_PREFIX}-orders-")
     assert options.fail_on_data_loss
