@@ -1,19 +1,17 @@
-"""Streaming reads: adapts `StreamOffsets` on the driver and tasks on executors to Spark's stream reader."""
+"""Streaming reads: adapts `StreamOffsets` on the driver and tasks on executors to Spark's stream reader.
+
+Each Python worker imports this module. The parts of the driver are therefore imported where they are used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from .driver.cluster import Cluster
-from .driver.planning import plan, ranges_between
-from .driver.stream_offsets import StreamOffsets
 from .errors import OptionError
-from .options import ReadOptions
-from .running_marks import RunningMark
 from .spark_versions import (
     HAS_TRIGGER_LIMITS,
     VERSION,
@@ -25,6 +23,11 @@ from .spark_versions import (
 from .stream_losses import LOST, losses_to_nested
 from .stream_position import StreamPosition
 from .tasks.task_reading import TaskPartition, TaskSettings, read_task
+
+if TYPE_CHECKING:
+    from .driver.cluster import Cluster
+    from .driver.stream_offsets import StreamOffsets
+    from .options import ReadOptions
 
 _NO_MOST: Final = 2**62
 
@@ -44,11 +47,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not HAS_TRIGGER_LIMITS:
             _refuse_limits(options)
+        from .driver.task_settings import task_settings  # noqa: PLC0415
+        from .running_marks import RunningMark  # noqa: PLC0415
+
         self._options = options
-        self._tasks = TaskSettings.of(options, schema)
+        self._tasks = task_settings(options, schema)
         self._cluster: Cluster | None = None
         self._offsets: StreamOffsets | None = None
         self._mark = RunningMark()
+
+    def __getstate__(self) -> dict[str, TaskSettings]:
+        """Return what executors need: the settings of tasks, and neither options nor connections."""
+        return {"_tasks": self._tasks}
 
     # --- on the driver ---
 
@@ -95,6 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one partition per task for the batch between two offsets."""
+        from .driver.planning import plan, ranges_between  # noqa: PLC0415
+
         self._mark.update(start)
         begin, limit = (StreamPosition.from_nested(nested).offsets for nested in (start, end))
         if not HAS_TRIGGER_LIMITS:
@@ -120,6 +132,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _live(self) -> StreamOffsets:
         if self._offsets is None:
+            from .driver.cluster import Cluster  # noqa: PLC0415
+            from .driver.stream_offsets import StreamOffsets  # noqa: PLC0415
+
             options = self._options
             cluster = Cluster(self._tasks.connection.namesrv, options.client_settings, options.wait_timeouts)
             cluster.open()

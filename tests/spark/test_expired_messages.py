@@ -19,12 +19,13 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_rocketmq.columns import arrow_schema
+from pyspark_rocketmq.driver.task_settings import task_settings
 from pyspark_rocketmq.errors import DataLoss
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks.connection_pool import connection_pool
-from pyspark_rocketmq.tasks.task_reading import TaskSettings, read_task
+from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
+from pyspark_rocketmq.tasks.task_reading import read_task
 from rmq_client import Message, MessageQueue, PullStatus, PullWish
 from rmq_client.blocking import RawPuller
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -198,7 +199,7 @@ def test_messages_expire_during_a_task(
         }
     )
     task = ReadTask((QueueRange(QueueKey(topic, "broker-a", 0), 0, count),))
-    batches = read_task(task, TaskSettings.of(options, arrow_schema(["queueOffset", "body"])))
+    batches = read_task(task, task_settings(options, arrow_schema(["queueOffset", "body"])))
     first = next(batches)
     oldest = expire_log_files(small_files, topic)
     rows = list(first["queueOffset"].to_pylist())

@@ -221,7 +221,7 @@ def test_moved_checkpoint_is_where_the_query_continues(
     where = [str(tmp_path / "check"), "--namesrv", cluster.address]
     query = pipe.start(processingTime="100 milliseconds")
     try:
-        until(query, lambda: len(pipe.positions()) == 20)
+        query.processAllAvailable()
         assert checkpoint_tool(["move", *where, "--to", "latest"]) == 1
         assert "the query runs on this machine" in capsys.readouterr().err
     finally:

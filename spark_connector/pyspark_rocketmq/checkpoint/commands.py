@@ -115,7 +115,8 @@ def _change(given: argparse.Namespace, now: float) -> Iterator[str]:
     batch, unfinished = files.committed(), files.unfinished()
     source = _only_source(given, batch)
     if not given.force:
-        _refuse_running(files, [batch, *unfinished], source, now)
+        # A query that has just ended a batch may still be marked with its beginning.
+        _refuse_running(files, [*files.previous(batch), batch, *unfinished], source, now)
     if unfinished and not given.discard_batch:
         raise CheckpointError(
             f"batch {unfinished[0].number} has begun and not ended. Let the query finish it, or pass "

@@ -98,6 +98,10 @@ class CheckpointFiles:
             )
         return self._batch(max(ended))
 
+    def previous(self, batch: Batch) -> list[Batch]:
+        """Return the batch before a batch, if its offsets are still there."""
+        return [self._batch(batch.number - 1)] if batch.number - 1 in self._numbers("offsets") else []
+
     def unfinished(self) -> list[Batch]:
         """Return the batches after the last one that has ended."""
         last = self.committed().number

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from ..errors import OptionError, listed
 from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
-from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
+from ..options import Anchor, AtOffsets, AtTime, Mode, Position, ReadOptions
 from .cluster import Cluster
 from .routes import Offered
 
@@ -51,6 +51,24 @@ def _topics(cluster: Cluster, options: ReadOptions, *, fresh: bool = True) -> It
     if options.subscribe_pattern is not None:
         return cluster.topics_matching(options.subscribe_pattern, fresh=fresh)
     return sorted({queue.topic for queue in options.assign or ()})
+
+
+def batch_bounds(cluster: Cluster, options: ReadOptions) -> tuple[QueueOffsets, QueueOffsets]:
+    """Return start and end of a batch read.
+
+    Raises OptionError, TopicMissing, StaticTopic, SourceUnavailable, ClientError.
+    """
+    queues = selected_queues(cluster, options)
+    start = resolve(cluster, queues, options.starting(Mode.BATCH), Anchor.EARLIEST, options.group)
+    end = resolve(cluster, queues, options.ending, Anchor.LATEST, options.group, "ending")
+    if isinstance(options.ending, AtOffsets):
+        _reject_end_after_newest(end, cluster.newest(queues))
+    if not isinstance(options.starting(Mode.BATCH), AtOffsets):
+        # The brokers are asked for starts and ends one after the other. Messages may expire in between, and
+        # the group's committed offset may be lower than the oldest message. Both would put the start of a
+        # queue behind its end.
+        end = end.merged({queue: start[queue] for queue in start.ahead_of(end)})
+    return start, end
 
 
 def resolve(
@@ -114,3 +132,10 @@ def _at_offsets(
         meant = [queue for queue, offset in named.items() if offset == placeholder]
         named = named.merged(_at_anchor(cluster, meant, anchor, group))
     return named
+
+
+def _reject_end_after_newest(end: QueueOffsets, newest: QueueOffsets) -> None:
+    beyond = end.ahead_of(newest)
+    if beyond:
+        wrong = listed(f"{queue} to {end[queue]}, which ends at {newest[queue]}" for queue in beyond)
+        raise OptionError("endingOffsets", end.to_json(), "at or before the end of each queue", wrong)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from ..errors import BadOffsets, OptionError, listed
 from ..offsets import QueueOffsets
 from ..options.limits import MAX_TASKS, PlanLimits
-from ..ranges import QueueRange, ReadTask
+from ..tasks.ranges import QueueRange, ReadTask
 
 
 def ranges_between(start: QueueOffsets, end: QueueOffsets) -> list[QueueRange]:

@@ -29,9 +29,9 @@ from typing import Final, Protocol
 from rmq_client import ClientError, MessageQueue, PullStatus, PullWish, RawPull
 
 from ..errors import ConnectorError, DataLoss
-from ..ranges import QueueRange
 from ..retries import Backoff, is_transient
 from .pull_size import FilteredSpan, PullSize
+from .ranges import QueueRange
 
 log = logging.getLogger(__name__)
 

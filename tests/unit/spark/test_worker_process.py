@@ -8,10 +8,11 @@ import weakref
 import pytest
 
 from pyspark_rocketmq.columns import arrow_schema
+from pyspark_rocketmq.driver.task_settings import task_settings
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.ranges import ReadTask
 from pyspark_rocketmq.tasks.connection_pool import connection_pool
-from pyspark_rocketmq.tasks.task_reading import TaskSettings, read_task
+from pyspark_rocketmq.tasks.ranges import ReadTask
+from pyspark_rocketmq.tasks.task_reading import read_task
 from pyspark_rocketmq.worker_process import prepare_worker
 from tests.unit.spark.options.samples import READING
 
@@ -51,7 +52,7 @@ def test_garbage_of_other_code_is_not_kept() -> None:
 @pytest.mark.parametrize("tunes", [True, False])
 def test_option_leaves_the_worker_as_it_is(tunes: bool) -> None:
     options = ReadOptions.for_batch({**READING, "tuneWorkers": str(tunes)})
-    settings = TaskSettings.of(options, arrow_schema(["body"]))
+    settings = task_settings(options, arrow_schema(["body"]))
     prepare_worker.cache_clear()
     gc.unfreeze()
     try:

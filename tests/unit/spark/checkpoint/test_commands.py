@@ -179,7 +179,7 @@ def test_begun_batch_is_discarded_on_request_only(
     assert sum(name.startswith("rocketmq-backups/") for name in files) == 2
 
 
-@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("at", [-1, 0, 1])
 def test_running_query_is_refused(
     checkpoint: Checkpoint, marks: Path, at: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from pyspark_rocketmq.driver.planning import plan, ranges_between, split_evenly
 from pyspark_rocketmq.errors import BadOffsets, OptionError
 from pyspark_rocketmq.offsets import QueueOffsets
 from pyspark_rocketmq.options.limits import MAX_TASKS, PlanLimits
-from pyspark_rocketmq.ranges import QueueRange, ReadTask
+from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
 
 from ..samples import near_keys, offsets, offsets_of, queue
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pyspark_rocketmq.errors import ConnectorError, DataLoss, SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey
-from pyspark_rocketmq.ranges import QueueRange
 from pyspark_rocketmq.tasks.fetching import Fetched, FetchSettings, RangeFetch
 from pyspark_rocketmq.tasks.pull_size import PullSize
+from pyspark_rocketmq.tasks.ranges import QueueRange
 from rmq_client import (
     BrokerUnreachable,
     ClientError,
