@@ -124,3 +124,17 @@ def test_broker_that_returns_before_the_timeout_changes_nothing(view: FakeDriver
     del view.held[C]
     query.trigger()
     assert query.trigger(after=9) == {A: 50, B: 10, C: 7}
+
+
+def test_retired_queue_without_start_offsets(view: FakeDriverCluster) -> None:
+    """PySpark 4.0 and 4.1 do not pass the start of a batch."""
+    query = Query(view)
+    query.offsets.newest_or_last()
+    del view.held[C]
+    view.brokers = frozenset("a")
+    query.now += 1
+    assert query.offsets.newest_or_last() == {A: 50, B: 10, C: 7}
+    query.now += 10
+    end = query.offsets.newest_or_last()
+    assert end == {A: 50, B: 10}
+    assert query.offsets.begin(query.at, end) == {A: 50, B: 10, C: 7}
