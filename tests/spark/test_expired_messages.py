@@ -33,6 +33,7 @@ from rmq_remoting.message_codec import decode_messages
 from tests.spark.small_cluster import SmallCluster
 from tests.spark.test_batch_read import positions, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
+from tests.spark.version_marks import needs_trigger_limits
 from tests.support.broker_requests import request
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until_in_thread
@@ -225,12 +226,13 @@ def test_messages_expire_during_a_task(
 def test_drain_waits_for_a_broker_that_is_down(
     spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
+    """With retiredQueues=fail: the name server drops a broker as soon as its connection ends."""
     cluster = own_cluster
     second = cluster.add_broker("broker-b")
     cluster.create_topic(topic, queues=1)
     for name in ("broker-a", "broker-b"):
         cluster.send(topic, 0, numbered(10), name)
-    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    options = {"subscribe": topic, "startingOffsets": "earliest", "retiredQueues": "fail"}
     pipe = Pipe(spark, cluster, tmp_path, **options)
     pipe.drain()
     for name in ("broker-a", "broker-b"):
@@ -242,6 +244,33 @@ def test_drain_waits_for_a_broker_that_is_down(
     cluster.restart(second)
     query.awaitTermination(60)
     assert query.exception() is None
+    assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
+
+
+@needs_trigger_limits
+def test_drain_goes_on_without_a_broker_and_reads_the_rest_later(
+    spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
+) -> None:
+    cluster = own_cluster
+    second = cluster.add_broker("broker-b")
+    cluster.create_topic(topic, queues=1)
+    for name in ("broker-a", "broker-b"):
+        cluster.send(topic, 0, numbered(10), name)
+    pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest")
+    pipe.drain()
+    for name in ("broker-a", "broker-b"):
+        cluster.send(topic, 0, numbered(5), name)
+
+    def is_listed() -> bool:
+        return "broker-b" in cluster.admin.topic_route(topic).brokers
+
+    second.kill()
+    until_in_thread(lambda: not is_listed(), 60)
+    pipe.drain()
+    assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 10, "broker-b")
+    cluster.restart(second)
+    until_in_thread(is_listed, 60)
+    pipe.drain()
     assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
 
 
