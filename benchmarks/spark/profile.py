@@ -29,11 +29,12 @@ from benchmarks.spark.topics import Filling, fill_rocketmq
 from pyspark_rocketmq.batch_reader import BatchReader
 from pyspark_rocketmq.columns import arrow_schema, columns_of
 from pyspark_rocketmq.decoding import ColumnDecoder
+from pyspark_rocketmq.driver.task_settings import task_settings
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.ranges import ReadTask
 from pyspark_rocketmq.tasks.connection_pool import Connection, connection_pool
 from pyspark_rocketmq.tasks.fetching import Fetched, RangeFetch
-from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
+from pyspark_rocketmq.tasks.ranges import ReadTask
+from pyspark_rocketmq.tasks.task_reading import TaskPartition, read_task
 from rmq_client.blocking import Admin
 from tests.support.own_servers import own_cluster
 
@@ -49,7 +50,7 @@ class Reading:
             {"rocketmq.namesrv.addr": namesrv, "assign": _assignment(namesrv, topic, queue_id)} | options
         )
         schema = arrow_schema(list(columns_of(self.options.properties_mode)), self.options.properties_mode)
-        self.settings = TaskSettings.of(self.options, schema)
+        self.settings = task_settings(self.options, schema)
         self.task = self._whole_queue(BatchReader(self.options, schema))
         self._chunks: list[Fetched] = []
 
@@ -103,7 +104,7 @@ class Reading:
         (wanted,) = self.task.ranges
         settings = self.settings.fetch
         size = connection.pull_size(wanted.key.broker, settings.pull_max_messages)
-        return RangeFetch(connection.puller.pulls, wanted, settings, size, time.monotonic)
+        return RangeFetch(connection.puller, wanted, settings, size, time.monotonic)
 
 
 def _assignment(namesrv: str, topic: str, queue_id: int) -> str:

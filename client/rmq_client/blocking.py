@@ -475,6 +475,7 @@ class Admin(_BlockingObject[_admin.Admin]):
     topics = _blocking(_admin.Admin.topics)
     topic_settings = _blocking(_admin.Admin.topic_settings)
     topic_route = _blocking(_admin.Admin.topic_route)
+    known_route = _blocking(_admin.Admin.known_route)
     topic_stats = _blocking(_admin.Admin.topic_stats)
     topic_groups = _blocking(_admin.Admin.topic_groups)
 

@@ -89,6 +89,8 @@ def writer(options: argparse.Namespace) -> Callable[[DataFrame, int], None]:
             batch.coalesce(1).write.mode("overwrite").parquet(f"{output}/batch={number}")
             # The watermark closes a minute for all statuses at once, so its counts are complete.
             sink = alerts(batch, percent, errors).write.format("rocketmq").mode("append")
+            # A repeated batch gives its alerts the same row ids, by which consumers drop duplicates.
+            sink = sink.option("writeId", f"alerts:{number}")
             sink.option("rocketmq.namesrv.addr", namesrv).option("topic", topic).save()
         finally:
             batch.unpersist()
@@ -144,11 +146,11 @@ def _record(progress: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _messages(offsets: dict[str, dict[str, dict[str, int]]]) -> int:
+def _messages(offsets: dict[str, Any]) -> int:
     """Return the sum of all queue offsets: the number of messages before them."""
-    return sum(
-        offset for brokers in offsets.values() for each in brokers.values() for offset in each.values()
-    )
+    # Names that begin with # are no topics: queues that have left the query, and lost messages.
+    topics = [brokers for topic, brokers in offsets.items() if not topic.startswith("#")]
+    return sum(offset for brokers in topics for each in brokers.values() for offset in each.values())
 
 
 def follow(query: StreamingQuery, path: Path | None, stop: threading.Event) -> None:

@@ -1,4 +1,7 @@
-"""Batch reads: the start and the end of each queue are fixed when Spark plans the read."""
+"""Batch reads: the start and the end of each queue are fixed when Spark plans the read.
+
+Each Python worker imports this module. The parts of the driver are therefore imported where they are used.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from .driver.cluster import Cluster
-from .driver.offset_resolution import resolve, selected_queues
-from .driver.planning import plan, ranges_between
-from .errors import OptionError, listed
-from .offsets import QueueOffsets
-from .options import Anchor, AtOffsets, Mode, ReadOptions
 from .tasks.task_reading import TaskPartition, TaskSettings, read_task
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+    from .driver.cluster import Cluster
     from .driver.pushed_filters import PushedFilters
+    from .offsets import QueueOffsets
+    from .options import ReadOptions
 
 
 class BatchReader(DataSourceReader):
@@ -30,11 +30,20 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         """`schema`: the Arrow schema that Spark expects."""
+        from .driver.task_settings import task_settings  # noqa: PLC0415
+
         self._options = options
-        self._tasks = TaskSettings.of(options, schema)
+        self._tasks = task_settings(options, schema)
+
+    def __getstate__(self) -> dict[str, TaskSettings]:
+        """Return what executors need: the settings of tasks."""
+        return {"_tasks": self._tasks}
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per task. Raises OptionError, TopicMissing, SourceUnavailable, ClientError."""
+        from .driver.cluster import Cluster  # noqa: PLC0415
+        from .driver.planning import plan, ranges_between  # noqa: PLC0415
+
         options = self._options
         with Cluster(
             self._tasks.connection.namesrv, options.client_settings, options.wait_timeouts
@@ -53,18 +62,9 @@ class BatchReader(DataSourceReader):
         return start, end
 
     def _bounds(self, cluster: Cluster) -> tuple[QueueOffsets, QueueOffsets]:
-        options = self._options
-        queues = selected_queues(cluster, options)
-        start = resolve(cluster, queues, options.starting(Mode.BATCH), Anchor.EARLIEST, options.group)
-        end = resolve(cluster, queues, options.ending, Anchor.LATEST, options.group, "ending")
-        if isinstance(options.ending, AtOffsets):
-            _reject_end_after_newest(end, cluster.newest(queues))
-        if not isinstance(options.starting(Mode.BATCH), AtOffsets):
-            # The brokers are asked for starts and ends one after the other. Messages may expire in between,
-            # and the group's committed offset may be lower than the oldest message. Both would put the start
-            # of a queue behind its end.
-            end = end.merged({queue: start[queue] for queue in start.ahead_of(end)})
-        return start, end
+        from .driver.offset_resolution import batch_bounds  # noqa: PLC0415
+
+        return batch_bounds(cluster, self._options)
 
 
 class FilteringBatchReader(BatchReader):
@@ -92,10 +92,3 @@ class FilteringBatchReader(BatchReader):
         return (
             (start, end) if self._pushed_filters is None else self._pushed_filters.apply(cluster, start, end)
         )
-
-
-def _reject_end_after_newest(end: QueueOffsets, newest: QueueOffsets) -> None:
-    beyond = end.ahead_of(newest)
-    if beyond:
-        wrong = listed(f"{queue} to {end[queue]}, which ends at {newest[queue]}" for queue in beyond)
-        raise OptionError("endingOffsets", end.to_json(), "at or before the end of each queue", wrong)

@@ -9,6 +9,7 @@ ConnectorError
 ├── RecordDamaged          a stored message cannot be decoded; the error names its offset
 ├── BatchTooLarge          messages are too large, decompressed, to be decoded together
 ├── SourceUnavailable      name servers or brokers did not answer within the timeout of the query
+├── StaticTopic            the read includes a static topic
 ├── TopicMissing           name servers and brokers answer, and none of them knows the topic
 └── RowRefused             a row was rejected, and no dead-letter option applies to it
 
@@ -74,6 +75,10 @@ class SourceUnavailable(ConnectorError):
 
 class TopicMissing(ConnectorError):
     """Name servers and brokers answer, and none of them knows the topic."""
+
+
+class StaticTopic(ConnectorError):
+    """The read includes a static topic. This connector reads the queues of brokers, not logical queues."""
 
 
 class SchemaError(ConnectorError, ValueError):

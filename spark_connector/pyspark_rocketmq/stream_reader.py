@@ -1,19 +1,17 @@
-"""Streaming reads: adapts `StreamOffsets` on the driver and tasks on executors to Spark's stream reader."""
+"""Streaming reads: adapts `StreamOffsets` on the driver and tasks on executors to Spark's stream reader.
+
+Each Python worker imports this module. The parts of the driver are therefore imported where they are used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from .driver.cluster import Cluster
-from .driver.planning import plan, ranges_between
-from .driver.stream_offsets import StreamOffsets
 from .errors import OptionError
-from .offsets import QueueOffsets
-from .options import ReadOptions
 from .spark_versions import (
     HAS_TRIGGER_LIMITS,
     VERSION,
@@ -22,13 +20,21 @@ from .spark_versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from .stream_losses import LOST, losses_to_nested
+from .stream_position import StreamPosition
 from .tasks.task_reading import TaskPartition, TaskSettings, read_task
+
+if TYPE_CHECKING:
+    from .driver.cluster import Cluster
+    from .driver.stream_offsets import StreamOffsets
+    from .options import ReadOptions
 
 _NO_MOST: Final = 2**62
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's reader for a stream. Spark stores its offsets as JSON: {topic: {broker: {queue: offset}}}.
+    """Spark's reader for a stream. Spark stores its offsets as JSON: {topic: {broker: {queue: offset}}}
+    (`stream_position.py`).
 
     Spark creates one reader for the driver, which lives as long as the query, and another one whose pickled
     copies read on the executors. Connections are therefore opened on first use.
@@ -41,10 +47,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not HAS_TRIGGER_LIMITS:
             _refuse_limits(options)
+        from .driver.task_settings import task_settings  # noqa: PLC0415
+        from .running_marks import RunningMark  # noqa: PLC0415
+
         self._options = options
-        self._tasks = TaskSettings.of(options, schema)
+        self._tasks = task_settings(options, schema)
         self._cluster: Cluster | None = None
         self._offsets: StreamOffsets | None = None
+        self._mark = RunningMark()
+
+    def __getstate__(self) -> dict[str, TaskSettings]:
+        """Return what executors need: the settings of tasks, and neither options nor connections."""
+        return {"_tasks": self._tasks}
 
     # --- on the driver ---
 
@@ -63,7 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         live = self._live()
         if start is None:
             return live.newest_or_last().to_nested()
-        begin = QueueOffsets.from_nested(start)
+        self._mark.update(start)
+        begin = StreamPosition.from_nested(start)
         all_available = isinstance(limit, ReadAllAvailable)
         return live.latest(begin, all_available=all_available).to_nested()
 
@@ -74,8 +89,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_offsets_per_trigger or _NO_MOST)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the newest offsets as of the last trigger. Spark shows them in the query's progress."""
-        return None if self._offsets is None else self._offsets.newest.to_nested()
+        """Return the newest offsets as of the last trigger, and the losses of this run of the query.
+
+        Spark shows them in the query's progress, as `latestOffset`.
+        """
+        if self._offsets is None:
+            return None
+        report: dict[str, Any] = dict(self._offsets.newest.to_nested())
+        losses = self._offsets.losses.losses()
+        return {LOST: losses_to_nested(losses), **report} if losses else report
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query: it reads the messages stored by now, and no later ones."""
@@ -83,7 +105,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one partition per task for the batch between two offsets."""
-        begin, limit = QueueOffsets.from_nested(start), QueueOffsets.from_nested(end)
+        from .driver.planning import plan, ranges_between  # noqa: PLC0415
+
+        self._mark.update(start)
+        begin, limit = (StreamPosition.from_nested(nested).offsets for nested in (start, end))
         if not HAS_TRIGGER_LIMITS:
             begin = self._live().begin(begin, limit)
         ranges = ranges_between(begin, limit)
@@ -96,16 +121,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `latestOffset`, which tells the same earlier.
         """
         if not HAS_TRIGGER_LIMITS:
-            self._live().commit(QueueOffsets.from_nested(end))
+            self._live().commit(StreamPosition.from_nested(end).offsets)
 
     def stop(self) -> None:
         """Close the connections when the query ends."""
+        self._mark.close()
         cluster, self._cluster, self._offsets = self._cluster, None, None
         if cluster is not None:
             cluster.close()
 
     def _live(self) -> StreamOffsets:
         if self._offsets is None:
+            from .driver.cluster import Cluster  # noqa: PLC0415
+            from .driver.stream_offsets import StreamOffsets  # noqa: PLC0415
+
             options = self._options
             cluster = Cluster(self._tasks.connection.namesrv, options.client_settings, options.wait_timeouts)
             cluster.open()

@@ -1,4 +1,8 @@
-"""Preparation of the Python worker process, in which Spark runs one task after the other."""
+"""Preparation of the Python worker process, in which Spark runs one task after the other.
+
+Workers are shared: Spark runs Python functions of the user and tasks of other sources in the same process.
+Both changes are bounded, and the option `tuneWorkers` turns them off.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,10 @@ def prepare_worker() -> None:
 
     After every task, Spark runs a garbage collection over the whole process. Objects that exist by now
     (imported modules above all) live as long as the process. Scanning them took an eighth of the time of
-    reading 100,000 messages, so they are excluded from collection. Freed memory of up to 32 MiB stays with
-    the process.
+    reading 100,000 messages, so they are excluded from collection. A collection comes first, so that no
+    garbage of other code is kept. An object of other code that is alive now, and becomes part of a garbage
+    cycle later, stays until the worker ends. Freed memory of up to 32 MiB stays with the process.
     """
     keep_freed_memory(_KEPT_BYTES)
+    gc.collect()
     gc.freeze()

@@ -19,12 +19,13 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_rocketmq.columns import arrow_schema
+from pyspark_rocketmq.driver.task_settings import task_settings
 from pyspark_rocketmq.errors import DataLoss
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks.connection_pool import connection_pool
-from pyspark_rocketmq.tasks.task_reading import TaskSettings, read_task
+from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
+from pyspark_rocketmq.tasks.task_reading import read_task
 from rmq_client import Message, MessageQueue, PullStatus, PullWish
 from rmq_client.blocking import RawPuller
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -32,6 +33,7 @@ from rmq_remoting.message_codec import decode_messages
 from tests.spark.small_cluster import SmallCluster
 from tests.spark.test_batch_read import positions, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
+from tests.spark.version_marks import needs_trigger_limits
 from tests.support.broker_requests import request
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until_in_thread
@@ -198,7 +200,7 @@ def test_messages_expire_during_a_task(
         }
     )
     task = ReadTask((QueueRange(QueueKey(topic, "broker-a", 0), 0, count),))
-    batches = read_task(task, TaskSettings.of(options, arrow_schema(["queueOffset", "body"])))
+    batches = read_task(task, task_settings(options, arrow_schema(["queueOffset", "body"])))
     first = next(batches)
     oldest = expire_log_files(small_files, topic)
     rows = list(first["queueOffset"].to_pylist())
@@ -224,12 +226,13 @@ def test_messages_expire_during_a_task(
 def test_drain_waits_for_a_broker_that_is_down(
     spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
+    """With retiredQueues=fail: the name server drops a broker as soon as its connection ends."""
     cluster = own_cluster
     second = cluster.add_broker("broker-b")
     cluster.create_topic(topic, queues=1)
     for name in ("broker-a", "broker-b"):
         cluster.send(topic, 0, numbered(10), name)
-    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    options = {"subscribe": topic, "startingOffsets": "earliest", "retiredQueues": "fail"}
     pipe = Pipe(spark, cluster, tmp_path, **options)
     pipe.drain()
     for name in ("broker-a", "broker-b"):
@@ -241,6 +244,33 @@ def test_drain_waits_for_a_broker_that_is_down(
     cluster.restart(second)
     query.awaitTermination(60)
     assert query.exception() is None
+    assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
+
+
+@needs_trigger_limits
+def test_drain_goes_on_without_a_broker_and_reads_the_rest_later(
+    spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
+) -> None:
+    cluster = own_cluster
+    second = cluster.add_broker("broker-b")
+    cluster.create_topic(topic, queues=1)
+    for name in ("broker-a", "broker-b"):
+        cluster.send(topic, 0, numbered(10), name)
+    pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest")
+    pipe.drain()
+    for name in ("broker-a", "broker-b"):
+        cluster.send(topic, 0, numbered(5), name)
+
+    def is_listed() -> bool:
+        return "broker-b" in cluster.admin.topic_route(topic).brokers
+
+    second.kill()
+    until_in_thread(lambda: not is_listed(), 60)
+    pipe.drain()
+    assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 10, "broker-b")
+    cluster.restart(second)
+    until_in_thread(is_listed, 60)
+    pipe.drain()
     assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_rocketmq.checkpoint.commands import main as checkpoint_tool
 from rmq_client import NoQueue
 from tests.spark.small_cluster import ClusterClient, SmallCluster
 from tests.spark.version_marks import needs_trigger_limits
@@ -38,6 +41,11 @@ class Pipe:
         query = self.start(availableNow=True)
         query.awaitTermination()
         return [progress for progress in query.recentProgress if progress["numInputRows"]]
+
+    def checkpoint(self) -> Any:
+        """Return the position of the last batch, from the checkpoint."""
+        newest = max((self._home / "check" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        return json.loads(newest.read_text().splitlines()[-1])
 
     def positions(self) -> list[Position]:
         """Return the messages written so far as (broker, queue, offset), sorted."""
@@ -109,7 +117,8 @@ def test_running_query_finds_new_brokers_and_survives_an_outage(
     cluster = own_cluster
     cluster.create_topic(topic, queues=1)
     cluster.send(topic, 0, numbered(10))
-    pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest")
+    refresh = {"rocketmq.routeRefreshInterval": "1s"}
+    pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest", **refresh)
     query = pipe.start(processingTime="100 milliseconds")
     try:
         until(query, lambda: len(pipe.positions()) == 10)
@@ -177,3 +186,47 @@ def test_recreated_topic_is_an_error_or_a_warning(
     finally:
         query.stop()
     assert lenient.positions()[-1] == ("broker-a", 0, 59)
+
+
+@needs_trigger_limits
+def test_queues_of_a_decommissioned_broker_leave_the_query(
+    spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
+) -> None:
+    cluster = own_cluster
+    second = cluster.add_broker("broker-b")
+    cluster.create_topic(topic, queues=1)
+    cluster.send(topic, 0, numbered(10))
+    cluster.send(topic, 0, numbered(20), "broker-b")
+    pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest", brokerTimeout="30s")
+    pipe.drain()
+    second.close()
+    until_in_thread(lambda: "broker-b" not in cluster.admin.topic_route(topic).brokers, 60)
+    cluster.send(topic, 0, numbered(5))
+    began = time.monotonic()
+    pipe.drain()
+    assert time.monotonic() - began < 25  # no wait for the broker
+    assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 20, "broker-b")
+    assert pipe.checkpoint() == {topic: {"broker-a": {"0": 15}}, "#retired": {topic: {"broker-b": {"0": 20}}}}
+
+
+@needs_trigger_limits
+def test_moved_checkpoint_is_where_the_query_continues(
+    spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic(topic, queues=1)
+    cluster.send(topic, 0, numbered(10))
+    pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest")
+    pipe.drain()
+    cluster.send(topic, 0, numbered(10))
+    where = [str(tmp_path / "check"), "--namesrv", cluster.address]
+    query = pipe.start(processingTime="100 milliseconds")
+    try:
+        query.processAllAvailable()
+        assert checkpoint_tool(["move", *where, "--to", "latest"]) == 1
+        assert "the query runs on this machine" in capsys.readouterr().err
+    finally:
+        query.stop()
+    cluster.send(topic, 0, numbered(10))
+    assert checkpoint_tool(["move", *where, "--to", "offset:27", "--force"]) == 0
+    pipe.drain()
+    assert pipe.positions() == offsets(0, 0, 20) + offsets(0, 27, 30)

@@ -18,7 +18,8 @@ from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody
 from rmq_remoting.bodies.heartbeat import HeartbeatData
 from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rmq_remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRouteData
-from rmq_remoting.bodies.topic import TopicConfig
+from rmq_remoting.bodies.static_topic import TopicQueueMappingInfo
+from rmq_remoting.bodies.topic import TopicConfig, TopicOffset, TopicStatsTable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
@@ -171,6 +172,8 @@ class FakeNamesrv(_Server):
     def __init__(self, brokers: dict[str, FakeBroker]) -> None:
         super().__init__()
         self.brokers = brokers
+        # Names of static topics.
+        self.static: set[str] = set()
 
     def processors(self) -> dict[RequestCode, Callable[[Connection, RemotingCommand], Answer]]:
         return {
@@ -196,6 +199,10 @@ class FakeNamesrv(_Server):
                 for broker in having
             ],
         )
+        if topic in self.static:
+            data.topic_queue_mapping_by_broker = {
+                broker.name: TopicQueueMappingInfo(topic=topic, broker_name=broker.name) for broker in having
+            }
         return request.response(ResponseCode.SUCCESS, body=data.encode())
 
     def cluster(self, connection: Connection, request: RemotingCommand) -> Answer:
@@ -285,6 +292,8 @@ class FakeBroker(_Server):
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
             RequestCode.GET_TOPIC_CONFIG: self.topic_config,
@@ -569,6 +578,24 @@ class FakeBroker(_Server):
 
     def min_offset(self, connection: Connection, request: RemotingCommand) -> Answer:
         return self._offset(request, self._queue(request).base)
+
+    def topic_stats(self, connection: Connection, request: RemotingCommand) -> Answer:
+        topic = request.ext_fields["topic"]
+        if topic not in self.topics:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
+        table = TopicStatsTable()
+        for queue_id in range(self.topics[topic]):
+            queue = self.queues[topic, queue_id]
+            last_ms = queue.records[-1].store_timestamp if queue.records else 0
+            table.offset_table[MessageQueue(topic, self.name, queue_id)] = TopicOffset(
+                last_update_timestamp=last_ms, max_offset=queue.end, min_offset=queue.base
+            )
+        return request.response(ResponseCode.SUCCESS, body=table.encode())
+
+    def earliest_time(self, connection: Connection, request: RemotingCommand) -> Answer:
+        queue = self._queue(request)
+        first_ms = queue.records[0].store_timestamp if queue.records else -1
+        return request.response(ResponseCode.SUCCESS, ext_fields={"timestamp": str(first_ms)})
 
     def search_offset(self, connection: Connection, request: RemotingCommand) -> Answer:
         header = SearchOffsetRequestHeader.decode(request.ext_fields)

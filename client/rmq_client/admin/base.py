@@ -85,6 +85,16 @@ class AdminBase(Lifetime):
         instance = self._running()
         return await instance.run(instance.routes.refresh(self._namespace.wrap(topic)))
 
+    @checked
+    async def known_route(self, topic: str) -> TopicRoute:
+        """Return the cached route of a topic, which is refreshed every `settings.route_refresh_seconds`.
+
+        Only the first call for a topic asks a name server. The cache keeps the last route of a topic that
+        has been deleted: call `topic_route` after a failed request. Raises as `topic_route`.
+        """
+        instance = self._running()
+        return await instance.run(instance.routes.route(self._namespace.wrap(topic)))
+
     # --- which brokers ---
 
     async def _cluster(self) -> ClusterInfoBody:

@@ -171,10 +171,19 @@ class TopicAdmin(AdminBase):
         }
 
     @checked
-    async def topic_stats(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
-        """Return where every queue of a topic begins and ends. Raises ClientError."""
+    async def topic_stats(
+        self, topic: str, *, broker_name: str | None = None
+    ) -> dict[MessageQueue, QueueOffsets]:
+        """Return where every queue of a topic begins and ends, on all of its brokers or on one.
+
+        With `broker_name` the broker is found through the cached route: the call is a single request. Raises
+        ClientError.
+        """
         topic = self._namespace.wrap(topic)
-        addresses = await self._addresses_of(topic)
+        if broker_name is None:
+            addresses = await self._addresses_of(topic)
+        else:
+            addresses = [await self._address_of(MessageQueue(topic, broker_name, 0))]
         tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
         unwrap = self._namespace.unwrap_queue
         return {

@@ -37,7 +37,7 @@ class TopicRoute:
     """The queues of one topic and their brokers. Compared by identity.
 
     `provisional`: the topic does not exist yet. The queues are those that brokers will create it with at the
-    first message.
+    first message. `is_static`: a static topic, whose logical queues have parts on several brokers.
     """
 
     topic: str
@@ -45,6 +45,7 @@ class TopicRoute:
     read_queues: tuple[MessageQueue, ...]
     brokers: Mapping[str, Addresses]
     provisional: bool = False
+    is_static: bool = False
 
     def broker_address(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> str | None:
         """Return the address of that broker, or of another one with the same name."""
@@ -74,6 +75,7 @@ class TopicRoute:
             and self.read_queues == other.read_queues
             and self.brokers == other.brokers
             and self.provisional == other.provisional
+            and self.is_static == other.is_static
         )
 
 
@@ -92,7 +94,13 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
         if queues.perm & _PERM_READ
         for queue_id in range(queues.read_queue_nums)
     )
-    return TopicRoute(topic, tuple(writable), tuple(sorted(readable)), brokers)
+    return TopicRoute(
+        topic,
+        tuple(writable),
+        tuple(sorted(readable)),
+        brokers,
+        is_static=bool(data.topic_queue_mapping_by_broker),
+    )
 
 
 def provisional_route(topic: str, template: TopicRouteData, queue_count: int) -> TopicRoute:

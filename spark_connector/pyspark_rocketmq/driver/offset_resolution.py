@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from ..errors import OptionError, listed
 from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
-from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
+from ..options import Anchor, AtOffsets, AtTime, Mode, Position, ReadOptions
 from .cluster import Cluster
+from .routes import Offered
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +36,39 @@ def selected_queues(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
     return list(options.assign)
 
 
-def selected_queues_with_route(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
-    """Return the queues to read that the name servers know now. Raises SourceUnavailable, ClientError."""
-    return [queue for queue in cluster.queues_with_route(_topics(cluster, options)) if options.wants(queue)]
+def offered_queues(cluster: Cluster, options: ReadOptions, *, fresh: bool = False) -> Offered:
+    """Return what the name servers offer of the queues to read.
+
+    `fresh`: as of now, rather than from the cache. Raises StaticTopic, SourceUnavailable, ClientError.
+    """
+    offered = cluster.offered(_topics(cluster, options, fresh=fresh), fresh=fresh)
+    return replace(offered, queues=tuple(queue for queue in offered.queues if options.wants(queue)))
 
 
-def _topics(cluster: Cluster, options: ReadOptions) -> Iterable[str]:
+def _topics(cluster: Cluster, options: ReadOptions, *, fresh: bool = True) -> Iterable[str]:
     if options.subscribe is not None:
         return options.subscribe
     if options.subscribe_pattern is not None:
-        return cluster.topics_matching(options.subscribe_pattern)
+        return cluster.topics_matching(options.subscribe_pattern, fresh=fresh)
     return sorted({queue.topic for queue in options.assign or ()})
+
+
+def batch_bounds(cluster: Cluster, options: ReadOptions) -> tuple[QueueOffsets, QueueOffsets]:
+    """Return start and end of a batch read.
+
+    Raises OptionError, TopicMissing, StaticTopic, SourceUnavailable, ClientError.
+    """
+    queues = selected_queues(cluster, options)
+    start = resolve(cluster, queues, options.starting(Mode.BATCH), Anchor.EARLIEST, options.group)
+    end = resolve(cluster, queues, options.ending, Anchor.LATEST, options.group, "ending")
+    if isinstance(options.ending, AtOffsets):
+        _reject_end_after_newest(end, cluster.newest(queues))
+    if not isinstance(options.starting(Mode.BATCH), AtOffsets):
+        # The brokers are asked for starts and ends one after the other. Messages may expire in between, and
+        # the group's committed offset may be lower than the oldest message. Both would put the start of a
+        # queue behind its end.
+        end = end.merged({queue: start[queue] for queue in start.ahead_of(end)})
+    return start, end
 
 
 def resolve(
@@ -108,3 +132,10 @@ def _at_offsets(
         meant = [queue for queue, offset in named.items() if offset == placeholder]
         named = named.merged(_at_anchor(cluster, meant, anchor, group))
     return named
+
+
+def _reject_end_after_newest(end: QueueOffsets, newest: QueueOffsets) -> None:
+    beyond = end.ahead_of(newest)
+    if beyond:
+        wrong = listed(f"{queue} to {end[queue]}, which ends at {newest[queue]}" for queue in beyond)
+        raise OptionError("endingOffsets", end.to_json(), "at or before the end of each queue", wrong)

@@ -1,19 +1,20 @@
 """Planning: splits the offsets of a batch into tasks. Large ranges are split, small queues share a task.
 
 A task costs Spark tens of milliseconds, as much as reading thousands of messages. One task per queue, as in
-Spark's Kafka source, would make a small micro-batch many times slower than necessary.
+Spark's Kafka source, would make a small micro-batch many times slower than necessary. Tasks are not packed
+below the number of cores: the rest of the query may do more with a message than read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 
 from ..errors import BadOffsets, OptionError, listed
 from ..offsets import QueueOffsets
 from ..options.limits import MAX_TASKS, PlanLimits
-from ..ranges import QueueRange, ReadTask
+from ..tasks.ranges import QueueRange, ReadTask
 
 
 def ranges_between(start: QueueOffsets, end: QueueOffsets) -> list[QueueRange]:
@@ -44,7 +45,7 @@ def plan(ranges: Iterable[QueueRange], limits: PlanLimits) -> list[ReadTask]:
     if least_tasks:
         # Packed groups must stay below a fair share, or no range would be left to split.
         pack_records = min(pack_records, total // least_tasks)
-    packed = _packed(pieces, pack_records)
+    packed = _unpacked(_packed(pieces, pack_records), min(limits.cores, len(pieces)))
     return [ReadTask(group) for group in _split_to_count(packed, least_tasks)]
 
 
@@ -89,6 +90,33 @@ def _packed(pieces: Iterable[QueueRange], pack_records: int) -> list[tuple[Queue
     if shared:
         groups.append(tuple(shared))
     return sorted(groups)
+
+
+def _unpacked(groups: list[tuple[QueueRange, ...]], least: int) -> list[tuple[QueueRange, ...]]:
+    """Halve groups of several ranges until there are `least` groups, always the largest one.
+
+    `least`: at most the number of ranges.
+    """
+    heap = [(-sum(part.size for part in group), group) for group in groups if len(group) > 1]
+    heapify(heap)
+    done: list[tuple[QueueRange, ...]] = [group for group in groups if len(group) == 1]
+    while heap and len(heap) + len(done) < least:
+        size, group = heappop(heap)
+        for half in _halves(group, -size):
+            if len(half) > 1:
+                heappush(heap, (-sum(part.size for part in half), half))
+            else:
+                done.append(half)
+    return sorted(done + [group for _, group in heap])
+
+
+def _halves(group: tuple[QueueRange, ...], size: int) -> tuple[tuple[QueueRange, ...], ...]:
+    """Split a group of several ranges in two, near the middle of its offsets."""
+    before = cut = 0
+    while cut == 0 or (cut < len(group) - 1 and 2 * before < size):
+        before += group[cut].size
+        cut += 1
+    return group[:cut], group[cut:]
 
 
 def _split_to_count(groups: list[tuple[QueueRange, ...]], least: int) -> list[tuple[QueueRange, ...]]:

@@ -63,6 +63,7 @@ class LagCollector:
         for query, lag in lags:
             rows.add_metric([query], lag.rows)
         yield rows
+        yield from _losses(lags, per_queue=self._per_queue)
         for name, meaning, value in _OF_QUERY:
             gauge = GaugeMetricFamily(name, meaning, labels=_QUERY)
             for query, lag in lags:
@@ -90,6 +91,29 @@ def _of_queues(lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
         _QUEUE,
         [([query, lag.queue.topic, lag.queue.broker, str(lag.queue.queue_id)], lag) for query, lag in queues],
     )
+
+
+def _losses(lags: Sequence[tuple[str, QueryLag]], *, per_queue: bool) -> Iterator[Metric]:
+    """Yield the losses by topic, for every topic of a query, and by queue for queues that have any."""
+    meaning = "Messages that a query with failOnDataLoss=false has lost since it was started."
+    topics = CounterMetricFamily("rmq_spark_lost_messages", meaning, labels=_TOPIC)
+    for query, lag in lags:
+        by_topic = Counter(dict.fromkeys((topic.topic for topic in lag.topics), 0))
+        for loss in lag.losses:
+            by_topic[loss.queue.topic] += loss.messages
+        for topic, messages in sorted(by_topic.items()):
+            topics.add_metric([query, topic], messages)
+    yield topics
+    if not per_queue:
+        return
+    queues = CounterMetricFamily(
+        "rmq_spark_queue_lost_messages", "As rmq_spark_lost_messages, by queue.", labels=_QUEUE
+    )
+    for query, lag in lags:
+        for loss in lag.losses:
+            queue = loss.queue
+            queues.add_metric([query, queue.topic, queue.broker, str(queue.queue_id)], loss.messages)
+    yield queues
 
 
 def _lag_families(

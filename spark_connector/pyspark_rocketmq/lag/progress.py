@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..errors import BadOffsets
-from ..offsets import QueueKey, QueueOffsets
+from ..offsets import QueueKey, QueueOffsets, parse_json
+from ..stream_losses import QueueLoss, split_report
+from ..stream_position import StreamPosition
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 class Progress:
     """One batch. `at`: when its trigger began and `newest` was requested (seconds since 1970 UTC).
 
-    If several sources read a queue, `ends` has the lowest of their offsets.
+    If several sources read a queue, `ends` has the lowest of their offsets. `losses`: since the run began.
     """
 
     at: float
@@ -34,20 +36,24 @@ class Progress:
     processed_rows_per_second: float
     ends: Mapping[QueueKey, int]
     newest: Mapping[QueueKey, int]
+    losses: Mapping[QueueKey, QueueLoss] = field(default_factory=dict)
 
 
 def read_progress(report: StreamingQueryProgress) -> Progress | None:
     """Return the part of a report about this connector; None if no source belongs to it."""
-    sources = [(source, end) for source in report.sources if (end := _offsets(source.endOffset))]
+    sources = [(source, end) for source in report.sources if (end := _position(source.endOffset))]
     if not sources:
         return None
     ends: dict[QueueKey, int] = {}
     newest: dict[QueueKey, int] = {}
+    losses: dict[QueueKey, QueueLoss] = {}
     for source, end in sources:
         for queue, offset in end.items():
             ends[queue] = min(offset, ends.get(queue, offset))
-        for queue, offset in _offsets(source.latestOffset).items():
+        latest, lost = split_report(_parsed(source.latestOffset))
+        for queue, offset in _offsets(latest).items():
             newest[queue] = max(offset, newest.get(queue, offset))
+        losses.update(lost)
     return Progress(
         at=unix_seconds(report.timestamp),
         batch_id=report.batchId,
@@ -57,6 +63,7 @@ def read_progress(report: StreamingQueryProgress) -> Progress | None:
         processed_rows_per_second=sum(_rate(source, "processedRowsPerSecond") for source, _ in sources),
         ends=ends,
         newest=newest,
+        losses=losses,
     )
 
 
@@ -67,12 +74,26 @@ def unix_seconds(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp()
 
 
-def _offsets(text: str) -> QueueOffsets:
+def _position(text: str) -> QueueOffsets:
     """Return a source's offsets; none if it has none yet (`None` or `null`), or is another connector's."""
     try:
-        return QueueOffsets.from_json(text)
+        return StreamPosition.from_nested(_parsed(text)).offsets
     except BadOffsets:
         return QueueOffsets()
+
+
+def _offsets(nested: object) -> QueueOffsets:
+    try:
+        return QueueOffsets.from_nested(nested)
+    except BadOffsets:
+        return QueueOffsets()
+
+
+def _parsed(text: str) -> object:
+    try:
+        return parse_json(text)
+    except (BadOffsets, TypeError):
+        return None
 
 
 def _rate(source: SourceProgress, name: str) -> float:

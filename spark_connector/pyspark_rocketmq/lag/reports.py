@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..offsets import QueueKey
+from ..stream_losses import QueueLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class QueryLag:
     """One query: its last batch, and the lag of all topics that it reads through this connector.
 
     Rows and rates leave out other sources of the query. `rows`: read since the first report of this run.
-    `heard_at`: when the query last reported anything (seconds since 1970 UTC).
+    `losses`: messages lost since the start of this run, by queue. `heard_at`: when the query last reported
+    anything (seconds since 1970 UTC).
     """
 
     query_id: str
@@ -49,6 +51,12 @@ class QueryLag:
     processed_rows_per_second: float
     heard_at: float
     topics: tuple[TopicLag, ...]
+    losses: tuple[QueueLoss, ...] = ()
+
+    @property
+    def lost_messages(self) -> int:
+        """Messages lost since the start of this run. With failOnDataLoss, the query fails instead."""
+        return sum(loss.messages for loss in self.losses)
 
     @property
     def messages(self) -> int | None:

@@ -91,6 +91,7 @@ class RunLag:
             topics=tuple(
                 _of_topic(topic, tuple(lags)) for topic, lags in groupby(queues, lambda lag: lag.queue.topic)
             ),
+            losses=tuple(sorted(last.losses.values(), key=lambda loss: loss.queue)),
         )
 
     def _queues(self, now: float) -> Iterable[QueueLag]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import OptionError, listed
 from ..offsets import QueueOffsets
-from .parsing import OptionGroup
+from .parsing import OptionGroup, option_name
 from .positions import Anchor, AtOffsets, AtTimes, Position
 
 
@@ -12,8 +12,8 @@ def reject_alternatives(group: OptionGroup, *fields: str) -> None:
     """Reject more than one of these options: they are alternatives."""
     given = [field for field in fields if getattr(group, field) is not None]
     if len(given) > 1:
-        first, second = (type(group).model_fields[field].alias for field in given[:2])
-        raise OptionError(str(second), None, f"left out, because {first} is given")
+        first, second = (option_name(type(group), field) for field in given[:2])
+        raise OptionError(second, None, f"left out, because {first} is given")
 
 
 def reject_anchor(name: str, position: Position | None, anchor: Anchor, placeholder: int) -> None:

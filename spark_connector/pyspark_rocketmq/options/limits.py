@@ -31,9 +31,11 @@ class PlanLimits:
 
     `min_partitions`: the minimum number of tasks, if there are as many offsets. `max_records_per_partition`:
     the maximum of one task. `pack_below_records`: queues with less share a task of up to this size; 0 gives
-    each queue its own task.
+    each queue its own task. `cores`: sharing leaves at least this number of tasks, if there are as many
+    queues.
     """
 
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     pack_below_records: int = DEFAULT_PACK_RECORDS
+    cores: int = 1

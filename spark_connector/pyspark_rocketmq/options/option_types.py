@@ -24,6 +24,7 @@ _WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _DURATION: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
 _UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAX_GROUP_PREFIX: Final = 120
 _MAX_LONG: Final = 2**63 - 1
 _MAX_DURATION_MS: Final = 2**31 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,23 +76,24 @@ def _duration_ms(text: str) -> int:
     return duration_ms
 
 
-def _timestamp_ms(text: str) -> int:
+def timestamp_ms(text: str) -> int:
+    """Parse a time to ms since 1970 UTC. Raises ValueError."""
     if _WHOLE_NUMBER.fullmatch(text):
-        timestamp_ms = int(text)
+        at_ms = int(text)
     else:
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
             raise ValueError("it has no time zone: driver, workers and brokers may have different ones")
-        timestamp_ms = (time - _EPOCH) // timedelta(milliseconds=1)
-    if not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
+        at_ms = (time - _EPOCH) // timedelta(milliseconds=1)
+    if not 0 <= at_ms <= _MAX_TIMESTAMP_MS:
         raise ValueError("before 1970 or after the year 9999")
-    return timestamp_ms
+    return at_ms
 
 
 def _timestamp_leaf(leaf: object) -> int:
     if type(leaf) is not int and not isinstance(leaf, str):
         raise ValueError(f"{shortened(repr(leaf))} is not a time")
-    return _timestamp_ms(str(leaf))
+    return timestamp_ms(str(leaf))
 
 
 def _checked(check: Callable[[str], None]) -> Callable[[str], str]:
@@ -103,6 +105,12 @@ def _checked(check: Callable[[str], None]) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def _group_prefix(text: str) -> str:
+    if len(text) > _MAX_GROUP_PREFIX:
+        raise ValueError(f"it has {len(text)} characters")
+    return _checked(check_group)(text)
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -201,7 +209,7 @@ _TOPIC_NAME: Final = "a topic name: up to 127 of the characters a-z A-Z 0-9 _ - 
 _GROUP_NAME: Final = "a group name: up to 255 of the characters a-z A-Z 0-9 _ - % |"
 _A_TIME: Final = "milliseconds since 1970 UTC or ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z"
 _GROUP: Final = OptionType(_checked(check_group), _GROUP_NAME)
-_TIME: Final = OptionType(_timestamp_ms, _A_TIME)
+_TIME: Final = OptionType(timestamp_ms, _A_TIME)
 _TIMES: Final = OptionType(_times, f"JSON {_BY_QUEUE % 'time'}, where a time is {_A_TIME}")
 _COUNT: Final = whole_number(1)
 
@@ -225,6 +233,9 @@ VerificationOption = Annotated[
 NameServers = Annotated[str, OptionType(_name_servers, "name server addresses, host:port;host:port")]
 GroupName = Annotated[str, _GROUP]
 MaybeGroupName = Annotated[str | None, _GROUP]
+MaybeGroupPrefix = Annotated[
+    str | None, OptionType(_group_prefix, "the beginning of a group name: up to 120 characters of it")
+]
 MaybeTopicToSend = Annotated[
     str | None, OptionType(_checked(check_topic_to_send), f"{_TOPIC_NAME}, except system topics")
 ]
@@ -247,6 +258,8 @@ MaybeEnd = Annotated[
 ]
 MaybeTimestampMs = Annotated[int | None, _TIME]
 MaybeTimes = Annotated[AtTimes | None, _TIMES]
+RetiredQueues: TypeAlias = Literal["auto", "fail"]
+RetiredQueuesOption = Annotated[RetiredQueues, choice({"auto": "auto", "fail": "fail"})]
 PropertiesMode: TypeAlias = Literal["map", "raw", "none"]
 PropertiesModeOption = Annotated[PropertiesMode, choice({"map": "map", "raw": "raw", "none": "none"})]
 ExpressionType: TypeAlias = Literal["TAG", "SQL92"]

@@ -4,8 +4,8 @@
         '''Pulling'''
         pull_batch_size: Count = option("pullBatchSize", "How many messages one pull asks for.", 1024)
 
-All options for one purpose are a frozen model that inherits such groups. Spark passes options as texts, with
-names in lower case; names are compared case-insensitively. Every invalid option raises OptionError.
+All options for one purpose are a frozen dataclass that inherits such groups. Spark passes options as texts,
+with names in lower case; names are compared case-insensitively. Every invalid option raises OptionError.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ import difflib
 import enum
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self, cast
-
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, PydanticUndefined, core_schema
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, ClassVar, Final, Self, dataclass_transform, get_args, get_type_hints
 
 from ..errors import OptionError, UnknownOption
 
@@ -34,6 +30,8 @@ SDK_PREFIX: Final = "rocketmq."
 
 # Shown in place of the value of a secret option.
 REDACTED: Final = "(not shown)"
+
+_DECLARATION: Final = "declaration"
 
 
 class Mode(enum.Enum):
@@ -63,20 +61,29 @@ class OptionType:
     allowed: str
     unit: str = ""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own validation of the annotated type."""
-        return core_schema.no_info_plain_validator_function(self._read)
-
-    def _read(self, value: object) -> object:
+    def read(self, value: object) -> object:
+        """Parse a given value. Raises ValueError."""
         if not isinstance(value, str):
             raise ValueError(f"the value must be a text, not {type(value).__name__}")
         return self.parse(value.strip())
 
 
+@dataclass(frozen=True, slots=True)
+class _Declaration:
+    """The parts of `option` other than the default."""
+
+    name: str
+    meaning: str
+    default_text: str | None
+    only: Mode | None
+    in_other_mode: OtherMode
+    secret: bool
+
+
 def option(
     name: str,
     meaning: str,
-    default: Any = PydanticUndefined,
+    default: Any = MISSING,
     *,
     default_text: str | None = None,
     only: Mode | None = None,
@@ -88,39 +95,52 @@ def option(
     `default_text`: shown instead of a default that depends on other options. `only`: the mode that the option
     is for; `in_other_mode`: its treatment in the other mode. `secret`: its value never appears in a message.
     """
-    extra = {"default_text": default_text, "only": only, "in_other_mode": in_other_mode, "secret": secret}
-    return Field(
-        default, alias=name, description=meaning, repr=not secret, json_schema_extra=cast(Any, extra)
-    )
+    declaration = _Declaration(name, meaning, default_text, only, in_other_mode, secret)
+    return field(default=default, repr=not secret, metadata={_DECLARATION: declaration})
 
 
 @dataclass(frozen=True, slots=True)
 class OptionInfo:
-    """The declaration of one option of a model."""
+    """The declaration of one option of a group."""
 
     name: str
     field_name: str
+    form: OptionType
     group: str
     meaning: str
-    allowed: str
-    unit: str
     default: str
     required: bool
     only: Mode | None
     in_other_mode: OtherMode
     secret: bool
 
+    @property
+    def allowed(self) -> str:
+        """The allowed values: the end of a sentence 'it must be …'."""
+        return self.form.allowed
+
+    @property
+    def unit(self) -> str:
+        """The unit of a number; empty for other values."""
+        return self.form.unit
+
     def shown(self, text: str | None) -> str | None:
         """Return a given value for use in messages: redacted for a secret option."""
         return REDACTED if self.secret and text is not None else text
 
 
-class OptionGroup(BaseModel):
-    """Base of all groups of options. The docstring of a group is its title in the reference."""
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+class OptionGroup:
+    """Base of all groups of options. The docstring of a group is its title in the reference.
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
-    )
+    Each subclass is a frozen dataclass of its options.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, kw_only=True)(cls)
 
     # Names of options in other connectors, in lower case, and their names here.
     foreign_names: ClassVar[Mapping[str, str]] = {}
@@ -144,10 +164,7 @@ class OptionGroup(BaseModel):
     def read(cls, options: Mapping[str, str], mode: Mode) -> Self:
         """Parse options as Spark passes them. Raises OptionError for the first invalid one."""
         given = _applicable(cls, options, mode)
-        try:
-            read = cls.model_validate({info.name: text for info, text in given})
-        except ValidationError as error:
-            raise _first_wrong(cls, error) from error
+        read = cls(**_values(cls, {info.name: text for info, text in given}))
         try:
             read.check(mode)
         except OptionError as error:
@@ -162,14 +179,22 @@ class OptionGroup(BaseModel):
         """
 
 
-def option_infos(model: type[OptionGroup]) -> Iterator[OptionInfo]:
-    """Yield every option of a model, group by group in the order of its bases."""
-    groups = [cls for cls in model.__mro__ if issubclass(cls, OptionGroup) and cls is not OptionGroup]
-    for cls in groups:
-        title = (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".")
-        for name in inspect.get_annotations(cls):
-            if name in model.model_fields:
-                yield _info(name, model.model_fields[name], title)
+def option_infos(model: type[OptionGroup]) -> tuple[OptionInfo, ...]:
+    """Return every option of a model, group by group in the order of its bases."""
+    known = {declared.name: declared for declared in fields(model)}
+    hints = get_type_hints(model, include_extras=True)
+    found: list[OptionInfo] = []
+    for cls in model.__mro__:
+        if issubclass(cls, OptionGroup) and cls is not OptionGroup:
+            title = (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".")
+            own = [name for name in inspect.get_annotations(cls) if name in known]
+            found += [_info(known[name], hints[name], title) for name in own]
+    return tuple(found)
+
+
+def option_name(model: type[OptionGroup], field_name: str) -> str:
+    """Return the name of the option of a field."""
+    return next(info.name for info in option_infos(model) if info.field_name == field_name)
 
 
 def to_text(value: object) -> str:
@@ -181,23 +206,22 @@ def to_text(value: object) -> str:
     return str(value.value if isinstance(value, enum.Enum) else value)
 
 
-def _info(name: str, field: FieldInfo, group: str) -> OptionInfo:
-    extra = cast(dict[str, Any], field.json_schema_extra)
-    form = next(item for item in field.metadata if isinstance(item, OptionType))
-    required = field.is_required()
-    shown = extra["default_text"]
+def _info(declared: Field[Any], hint: Any, group: str) -> OptionInfo:
+    declaration: _Declaration = declared.metadata[_DECLARATION]
+    form = next(part for part in get_args(hint) if isinstance(part, OptionType))
+    required = declared.default is MISSING
+    shown = declaration.default_text
     return OptionInfo(
-        name=field.alias or name,
-        field_name=name,
+        name=declaration.name,
+        field_name=declared.name,
+        form=form,
         group=group,
-        meaning=field.description or "",
-        allowed=form.allowed,
-        unit=form.unit,
-        default=shown if shown is not None else "" if required else to_text(field.default),
+        meaning=declaration.meaning,
+        default=shown if shown is not None else "" if required else to_text(declared.default),
         required=required,
-        only=extra["only"],
-        in_other_mode=extra["in_other_mode"],
-        secret=extra["secret"],
+        only=declaration.only,
+        in_other_mode=declaration.in_other_mode,
+        secret=declaration.secret,
     )
 
 
@@ -240,10 +264,17 @@ def _suggestion(model: type[OptionGroup], name: str, known: list[str]) -> str:
     return f"options for {model.purpose()} are {', '.join(sorted(known))}"
 
 
-def _first_wrong(model: type[OptionGroup], error: ValidationError) -> OptionError:
-    wrong = error.errors(include_url=False)[0]
-    info = next(info for info in option_infos(model) if info.name == wrong["loc"][0])
-    if wrong["type"] == "missing":
-        return OptionError(info.name, None, info.allowed)
-    cause = wrong.get("ctx", {}).get("error", wrong["msg"])
-    return OptionError(info.name, info.shown(wrong["input"]), info.allowed, str(cause))
+def _values(model: type[OptionGroup], given: Mapping[str, str]) -> dict[str, object]:
+    """Parse the given options, by the names of their fields. Raises OptionError for the first wrong one."""
+    values: dict[str, object] = {}
+    for info in option_infos(model):
+        text = given.get(info.name)
+        if text is None and info.name not in given:
+            if info.required:
+                raise OptionError(info.name, None, info.allowed)
+            continue
+        try:
+            values[info.field_name] = info.form.read(text)
+        except ValueError as error:
+            raise OptionError(info.name, info.shown(text), info.allowed, str(error)) from error
+    return values

@@ -5,6 +5,9 @@ Names and rules are those of Spark's Kafka source (Apache Spark 4, KafkaSourcePr
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
@@ -20,6 +23,7 @@ from .option_types import (
     MaybeCount,
     MaybeEnd,
     MaybeGroupName,
+    MaybeGroupPrefix,
     MaybePattern,
     MaybeQueues,
     MaybeStart,
@@ -28,14 +32,16 @@ from .option_types import (
     MaybeTimestampMs,
     MaybeTopics,
     PropertiesModeOption,
+    RetiredQueuesOption,
     whole_number,
 )
 from .parsing import Mode, OptionGroup, OtherMode, option
 from .positions import Anchor, AtTime, Position
 from .sdk_options import SdkOptions
+from .worker_options import WorkerOptions
 
-# One group for all queries: brokers keep groups forever, so a group per query would accumulate on them.
-DEFAULT_GROUP: Final = "spark-rocketmq-source"
+DEFAULT_GROUP_PREFIX: Final = "spark-rocketmq-source"
+_MAX_TOPICS_IN_GROUP: Final = 100
 
 
 class TopicOptions(OptionGroup):
@@ -166,6 +172,12 @@ class AmountOptions(OptionGroup):
         "Queues with fewer offsets share a task of up to this size. 0: one task for each queue.",
         DEFAULT_PACK_RECORDS,
     )
+    cores: MaybeCount = option(
+        "cores",
+        "Cores of all executors, which Spark does not tell its sources. Queues that share tasks leave a task "
+        "for each core, if there are as many queues. Without it, the cores of the driver's machine count.",
+        None,
+    )
 
     @property
     def trigger_limits(self) -> TriggerLimits:
@@ -177,7 +189,12 @@ class AmountOptions(OptionGroup):
     @property
     def plan_limits(self) -> PlanLimits:
         """The limits of tasks."""
-        return PlanLimits(self.min_partitions, self.max_records_per_partition, self.pack_below_records)
+        return PlanLimits(
+            self.min_partitions,
+            self.max_records_per_partition,
+            self.pack_below_records,
+            self.cores or os.cpu_count() or 1,
+        )
 
     def check(self, mode: Mode) -> None:
         """Reject a minimum above the maximum."""
@@ -238,9 +255,16 @@ class GroupOptions(OptionGroup):
 
     group_id: MaybeGroupName = option(
         "groupId",
-        "Consumer group of the pulls. The query does not become a member of the group.",
+        "Consumer group of the pulls, of which the query does not become a member. Without it, the query has "
+        "a group of its own (`groupIdPrefix`).",
         None,
-        default_text=DEFAULT_GROUP,
+    )
+    group_id_prefix: MaybeGroupPrefix = option(
+        "groupIdPrefix",
+        "Beginning of the consumer group of a query without `groupId`. Topics and filter make the rest: a "
+        "restarted query has the same group, and two queries of one topic and filter share it.",
+        None,
+        default_text=DEFAULT_GROUP_PREFIX,
     )
     commit_offsets_to_group: Flag = option(
         "commitOffsetsToGroup",
@@ -250,10 +274,10 @@ class GroupOptions(OptionGroup):
         only=Mode.STREAM,
     )
 
-    @property
-    def group(self) -> str:
-        """The consumer group of the pulls."""
-        return self.group_id or DEFAULT_GROUP
+    def check(self, mode: Mode) -> None:
+        """Reject a group together with the beginning of one."""
+        super().check(mode)
+        reject_alternatives(self, "group_id", "group_id_prefix")
 
 
 class FailureOptions(OptionGroup):
@@ -264,10 +288,18 @@ class FailureOptions(OptionGroup):
         "Fail if messages expired before they were read. If false, log a warning and skip them.",
         True,
     )
+    retired_queues: RetiredQueuesOption = option(
+        "retiredQueues",
+        "What a stream does with queues that are no longer in the route of their topic. `auto`: they leave "
+        "the checkpoint; unread messages of theirs are lost as `failOnDataLoss` says. `fail`: the query "
+        "fails after `brokerTimeout`.",
+        "auto",
+        only=Mode.STREAM,
+    )
     broker_timeout_ms: DurationMs = option(
         "brokerTimeout",
-        "Time after which the query fails if a broker or the name servers do not answer. With "
-        "`failOnDataLoss` set to false, a stream goes on without a broker that is no longer registered.",
+        "Time after which the query fails if a broker or the name servers do not answer. Also the time after "
+        "which the queues of a broker that is no longer registered leave a stream.",
         120_000,
         default_text="2m",
     )
@@ -318,6 +350,7 @@ class ReadOptions(
     GroupOptions,
     FailureOptions,
     PullOptions,
+    WorkerOptions,
 ):
     """Options of reading"""
 
@@ -336,6 +369,23 @@ class ReadOptions(
     def purpose(cls) -> str:
         """Return the purpose for messages."""
         return "reading"
+
+    @property
+    def group(self) -> str:
+        """The consumer group of the pulls: the given one, or one for what the query reads.
+
+        It is the same for each run of a query: brokers keep groups for ever, so that a random name per run
+        would accumulate on them.
+        """
+        if self.group_id is not None:
+            return self.group_id
+        topics = self.subscribe or sorted({queue.topic for queue in self.assign or ()})
+        pattern = "" if self.subscribe_pattern is None else self.subscribe_pattern.pattern
+        queues = [str(queue) for queue in self.assign or ()]
+        read = repr((sorted(topics), pattern, queues, self.expression, self.sub_expression_type))
+        shown = re.sub(r"[^a-zA-Z0-9_-]+", "_", "-".join(topics) or pattern)[:_MAX_TOPICS_IN_GROUP]
+        digest = hashlib.sha256(read.encode()).hexdigest()[:8]
+        return f"{self.group_id_prefix or DEFAULT_GROUP_PREFIX}-{shown}-{digest}"
 
     def check(self, mode: Mode) -> None:
         """Reject options that need a group without one, and positions in queues that are not read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Final
 
 from rmq_client import ClientSettings, Credentials, TlsSettings
@@ -18,7 +19,7 @@ from .option_types import (
     VerificationOption,
     whole_number,
 )
-from .parsing import Mode, OptionGroup, option
+from .parsing import Mode, OptionGroup, option, option_name
 
 _DEFAULTS: Final = ClientSettings()
 _MAX_INT: Final = 2**31 - 1
@@ -126,9 +127,11 @@ class SdkOptions(OptionGroup):
         if self.security_token is not None and self.access_key is None:
             raise OptionError("rocketmq.accessKey", None, "given, because rocketmq.securityToken is")
         if not self.tls:
-            for name, field in type(self).model_fields.items():
-                if name.startswith("tls_") and getattr(self, name) != field.default:
-                    raise OptionError("rocketmq.tls.enable", None, f"true, because {field.alias} is given")
+            for declared in fields(self):
+                name = declared.name
+                if name.startswith("tls_") and getattr(self, name) != declared.default:
+                    given = option_name(type(self), name)
+                    raise OptionError("rocketmq.tls.enable", None, f"true, because {given} is given")
         elif self.tls_ca_file is not None and self.tls_verify == "none":
             raise OptionError("rocketmq.tls.caFile", None, "left out, because rocketmq.tls.verify is none")
         elif self.tls_cert_file is None and (self.tls_key_file or self.tls_key_password):

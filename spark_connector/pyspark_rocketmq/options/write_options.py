@@ -17,6 +17,7 @@ from .option_types import (
 )
 from .parsing import Mode, OptionGroup, option
 from .sdk_options import SdkOptions
+from .worker_options import WorkerOptions
 
 DEFAULT_GROUP: Final = "spark-rocketmq-sink"
 
@@ -95,7 +96,7 @@ class WaitOptions(OptionGroup):
     )
 
 
-class WriteOptions(SdkOptions, TargetOptions, SendOptions, WaitOptions):
+class WriteOptions(SdkOptions, TargetOptions, SendOptions, WaitOptions, WorkerOptions):
     """Options of writing"""
 
     # Names in Spark's Kafka sink, and in rocketmq-spark for Spark 2.

@@ -40,7 +40,6 @@ from .send_requests import SendRequest
 from .settings import SinkSettings
 
 REASON_PROPERTY: Final = "SPARK_REFUSED_BECAUSE"
-ROW_ID_COLUMN: Final = "rowId"
 REASON_COLUMN: Final = "reason"
 
 
@@ -161,8 +160,9 @@ class _DeadLetterFile:
 
     def add(self, rows: Any, ids: Any, reasons: list[str]) -> None:
         """Write rows as a row group. Raises OSError."""
-        columns = [ids.cast(pa.string()), pa.array(reasons, pa.string()), *rows.columns]
-        names = [ROW_ID_COLUMN, REASON_COLUMN, *rows.schema.names]
+        kept = [name for name in rows.schema.names if name.lower() != schema.ROW_ID.lower()]
+        columns = [ids.cast(pa.string()), pa.array(reasons, pa.string()), *map(rows.column, kept)]
+        names = [schema.ROW_ID, REASON_COLUMN, *kept]
         table = pa.Table.from_arrays(columns, names=names)
         if self._writer is None:
             self._open(table.schema)

@@ -69,7 +69,7 @@ class RowEncoder:
         count = batch.num_rows
         columns = {name: batch.column(index) for name, index in self._columns.indexes.items()}
         rejected = RejectedRows()
-        ids = self._task.rows(first_row, count)
+        ids = self._ids(columns, first_row, count, rejected)
         topics, topic_codes = self._topics(columns, count, rejected)
         bodies = self._bodies(columns[schema.BODY], rejected)
         properties, delayed = encode_properties(columns, ids, self._unique_keys.take(count), rejected)
@@ -95,6 +95,19 @@ class RowEncoder:
         if self._settings.topic is not None:
             return [self._settings.topic], np.zeros(count, np.int64)
         return dictionary_codes(columns[schema.TOPIC], rejected, "its topic is null")
+
+    def _ids(self, columns: dict[str, Any], first_row: int, count: int, rejected: RejectedRows) -> Any:
+        """Return the id of each row: that of its column, or one of its place in the write."""
+        ids = self._task.rows(first_row, count)
+        if schema.ROW_ID not in columns:
+            return ids
+        given = columns[schema.ROW_ID].cast(pa.binary())
+        unusable = as_mask(pc.match_substring(given, b"\x02"))
+        rejected.add_where(
+            unusable, f"its {schema.ROW_ID} contains the character \\x02, which ends a property"
+        )
+        missing = as_mask(pc.equal(pc.binary_length(given), 0)) | as_mask(given.is_null()) | unusable
+        return pc.if_else(pa.array(missing), ids, given)
 
     @staticmethod
     def _bodies(column: Any, rejected: RejectedRows) -> Any:

@@ -1,8 +1,8 @@
 """Ids of rows and messages: the row id, which is the same when a write is repeated, and unique keys.
 
-Row ids have the form `queryId:batchId:partition:row`. When a query writes a batch again after a failure, the
-rows get the same ids, provided that they come in the same order. A consumer can drop rows whose id it has
-processed.
+Row ids have the form `queryId:batchId:partition:row`, unless the rows have a column `rowId`. When a query
+writes a batch again after a failure, the rows get the same ids, provided that they come in the same order. A
+consumer can drop rows whose id it has processed.
 """
 
 from __future__ import annotations

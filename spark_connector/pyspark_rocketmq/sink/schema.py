@@ -30,6 +30,7 @@ QUEUE_ID: Final = "queueId"
 SHARDING_KEY: Final = "shardingKey"
 DELAY_TIME_LEVEL: Final = "delayTimeLevel"
 DELIVER_TIMESTAMP: Final = "deliverTimestamp"
+ROW_ID: Final = "rowId"
 
 _STRINGS: Final = ArrayType(StringType())
 _STRING_MAP: Final = MapType(StringType(), StringType())
@@ -44,6 +45,7 @@ _TYPES: Final[Mapping[str, tuple[DataType, ...]]] = {
     SHARDING_KEY: (StringType(),),
     DELAY_TIME_LEVEL: (IntegerType(),),
     DELIVER_TIMESTAMP: (TimestampType(), LongType()),
+    ROW_ID: (StringType(),),
 }
 _EITHER_OR: Final = ((QUEUE_ID, SHARDING_KEY), (DELAY_TIME_LEVEL, DELIVER_TIMESTAMP))
 

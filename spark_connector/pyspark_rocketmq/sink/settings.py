@@ -22,7 +22,7 @@ class SinkSettings:
     A batch has at most `batch_rows` rows and `batch_bytes` bytes. A task has at most `max_in_flight` requests
     in flight. `request_timeout_seconds` limits one attempt. A task waits `broker_timeout_seconds` for a
     broker that is down, and `topic_timeout_seconds` for a topic that is missing. `write_id`: the name of a
-    batch write in its row ids.
+    batch write in its row ids. `tune_worker`: see `worker_process.py`.
     """
 
     name_servers: str
@@ -39,6 +39,7 @@ class SinkSettings:
     dead_letter_topic: str | None = None
     dead_letter_path: str | None = None
     write_id: str | None = None
+    tune_worker: bool = True
     client: ClientSettings = field(default_factory=ClientSettings)
 
 
@@ -60,5 +61,6 @@ def sink_settings(options: WriteOptions) -> SinkSettings:
         dead_letter_topic=options.dead_letter_topic,
         dead_letter_path=options.dead_letter_path,
         write_id=options.write_id,
+        tune_worker=options.tune_workers,
         client=options.client_settings,
     )

@@ -88,7 +88,8 @@ def _write(columns: SinkColumns, settings: SinkSettings, task: TaskId, batches: 
     from .producer_pool import producer_pool  # noqa: PLC0415
     from .task_writer import TaskWriter  # noqa: PLC0415
 
-    prepare_worker()
+    if settings.tune_worker:
+        prepare_worker()
     here = producer_pool()
     with here.sender(settings) as sender:
         dead_letters = DeadLetters(settings, task, sender, here.unique_keys)

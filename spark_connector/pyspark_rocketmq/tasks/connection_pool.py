@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmq_client import ClientSettings
-from rmq_client.blocking import RawPuller
+from rmq_client import ClientSettings, RawPuller
 from rmq_client.forks import after_fork_in_child
 
 from .pull_size import PullSize
@@ -33,7 +33,8 @@ class Connection:
 
     def __init__(self, key: ConnectionKey) -> None:
         self.puller = RawPuller(key.namesrv, group=key.group, settings=key.settings)
-        self.puller.start()
+        # Not rmq_client.blocking: it would import the whole SDK into each worker.
+        asyncio.run(self.puller.start())
         self.users = 0
         self.timer: threading.Timer | None = None
         self._sizes: dict[tuple[str, int], PullSize] = {}
@@ -95,7 +96,7 @@ class ConnectionPool:
             del self._connections[key]
             if connection.timer is not None:
                 connection.timer.cancel()
-        connection.puller.stop()
+        asyncio.run(connection.puller.stop())
 
 
 _of_process = ConnectionPool()

@@ -6,10 +6,13 @@ in order, and the result is exact whatever a broker answers:
 
 - Fewer messages than requested: the rest of the piece is requested again (or the piece ends there, if none
   follows).
-- More than the piece (a batch unit is never split, a filter skips many messages): `Fetched.begin` cuts the
-  duplicates from later pieces, and from then on pulls are sequential.
+- More than the piece (a batch unit is never split): `Fetched.begin` cuts the duplicates from later pieces,
+  and from then on pulls are sequential.
 - The offset no longer exists: the messages have expired, which is an error or a warning, never silent.
 - No answer, a transient error, or an answer from a replica that lags: the pull is retried until the timeout.
+
+With a filter, an answer has few of the messages that the broker looked through, so the number of offsets that
+the next one covers is a guess (`FilteredSpan`). Two pulls are in flight then.
 
 Prefetching is bounded by messages and bytes: about two batches, in addition to the one being decoded.
 """
@@ -26,14 +29,17 @@ from typing import Final, Protocol
 from rmq_client import ClientError, MessageQueue, PullStatus, PullWish, RawPull
 
 from ..errors import ConnectorError, DataLoss
-from ..ranges import QueueRange
 from ..retries import Backoff, is_transient
-from .pull_size import PullSize
+from .pull_size import FilteredSpan, PullSize
+from .ranges import QueueRange
 
 log = logging.getLogger(__name__)
 
 # A master that has just been restarted may briefly report fewer messages than the plan was made with.
 _BEHIND_GRACE_SECONDS: Final = 5.0
+
+_FILTERED_PULLS_IN_FLIGHT: Final = 2
+_FILTERED_PIECES_AHEAD: Final = 8
 
 
 class Pulls(Protocol):
@@ -132,7 +138,8 @@ class RangeFetch:
         self._bytes_ahead = 0  # in pieces that are not consumed yet
         self._planned = wanted.begin  # pieces reach up to here
         self._position = wanted.begin  # consumed up to here
-        self._sequential = settings.filters
+        self._sequential = False
+        self._span = FilteredSpan() if settings.filters else None
         self._size_is_known = size.current < size.most
 
     def start(self) -> None:
@@ -207,19 +214,30 @@ class RangeFetch:
 
     def _length(self) -> int:
         settings = self._settings
+        if self._span is not None:
+            return self._span.current or settings.batch_messages
         return min(
             settings.pull_max_messages, settings.batch_messages if self._sequential else self._size.current
         )
+
+    def _most_in_flight(self) -> int:
+        settings = self._settings
+        if self._span is not None:
+            return min(_FILTERED_PULLS_IN_FLIGHT, settings.pulls_in_flight) if self._span.current else 1
+        return 1 if self._sequential or not self._size_is_known else settings.pulls_in_flight
 
     def _has_room(self) -> bool:
         pieces = self._pieces
         if not pieces or pieces[0].task is None:
             return True
         settings = self._settings
-        most = 1 if self._sequential or not self._size_is_known else settings.pulls_in_flight
-        if self._in_flight >= most:
+        if self._in_flight >= self._most_in_flight():
             return False
-        if not self._holes and self._planned - pieces[0].begin >= settings.batch_messages:
+        if self._span is not None:
+            # Offsets say nothing about the number of messages that pass the filter.
+            if not self._holes and len(pieces) >= _FILTERED_PIECES_AHEAD:
+                return False
+        elif not self._holes and self._planned - pieces[0].begin >= settings.batch_messages:
             return False
         # Estimate: pulls in flight will bring as many bytes per piece as the finished ones did.
         there = len(pieces) - self._in_flight - self._holes
@@ -253,6 +271,8 @@ class RangeFetch:
             if self._skip_missing(piece, answer, master_since):
                 break
             await asyncio.sleep(behind.next_pause(self._stall_text(piece, answer)))
+        if self._span is not None:
+            self._span.answered(piece.end - piece.begin, piece.position - piece.begin)
         if piece.position < piece.end:
             self._shorten(piece)
         else:
@@ -262,7 +282,7 @@ class RangeFetch:
         piece.body = answer.body
         piece.position = answer.next_offset
         self._bytes_ahead += len(answer.body)
-        if not self._sequential:
+        if self._span is None and not self._sequential:
             self._size.answered(piece.end - piece.begin, answer.next_offset - piece.begin)
             self._size_is_known = True
             self._sequential = piece.position > piece.end
@@ -284,8 +304,9 @@ class RangeFetch:
 
     async def _request(self, piece: _Piece, *, from_master: bool) -> RawPull:
         wish = self._wish
-        if wish.max_messages != piece.end - piece.begin:
-            wish = self._wish = replace(wish, max_messages=piece.end - piece.begin)
+        most = min(piece.end - piece.begin, self._settings.pull_max_messages)
+        if wish.max_messages != most:
+            wish = self._wish = replace(wish, max_messages=most)
         if from_master:
             wish = replace(wish, from_master=True)
         away = Backoff(self._settings.unavailable_timeout_seconds, self._clock)

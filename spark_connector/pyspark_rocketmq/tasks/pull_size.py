@@ -1,4 +1,4 @@
-"""The number of messages that a broker returns per pull, learned from its answers."""
+"""How much a broker returns per pull, learned from its answers."""
 
 from __future__ import annotations
 
@@ -35,3 +35,24 @@ class PullSize:
         elif got < self.current:
             self.current = max(1, got)
             self._full = 0
+
+
+class FilteredSpan:
+    """The number of offsets that an answer to a filtered pull covers; 0 before the first answer.
+
+    Too high a guess costs more than too low a one: the broker answers the rest of the piece with messages
+    that the next piece has, too. The guess therefore stays below the offsets that answers cover. It follows a
+    shorter answer at once, with a margin of an eighth, and a longer one slowly.
+    """
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current = 0
+
+    def answered(self, guessed: int, covered: int) -> None:
+        """Adjust to an answer: a pull for `guessed` offsets covered `covered` of them, or more."""
+        if not self.current or covered < min(guessed, self.current):
+            self.current = max(1, covered - covered // 8)
+        elif covered > self.current:
+            self.current += (covered - self.current) // 8

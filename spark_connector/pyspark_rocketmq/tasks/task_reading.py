@@ -13,13 +13,12 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..decoding import MAX_CHUNK_BYTES, ColumnDecoder
+from ..decoding import ColumnDecoder
 from ..errors import DataLoss
-from ..options import ReadOptions
-from ..ranges import QueueRange, ReadTask
 from ..worker_process import prepare_worker
 from .connection_pool import Connection, ConnectionKey, connection_pool
 from .fetching import Fetched, FetchSettings, RangeFetch
+from .ranges import QueueRange, ReadTask
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +26,6 @@ log = logging.getLogger(__name__)
 _FEW_ROWS: Final = 2000
 # How many small ranges are fetched concurrently.
 _MAX_OPEN_RANGES: Final = 16
-# A batch exceeds its bound by at most one answer, which is one frame of 16 MiB at most.
-_MAX_BATCH_BYTES: Final = MAX_CHUNK_BYTES - 16 * 1024 * 1024
 _STOP_TIMEOUT_SECONDS: Final = 5.0
 
 
@@ -50,28 +47,7 @@ class TaskSettings:
     properties_mode: str
     check_crc: bool
     decompress: bool
-
-    @classmethod
-    def of(cls, options: ReadOptions, schema: pa.Schema) -> TaskSettings:
-        """`schema`: the Arrow schema that Spark expects."""
-        return cls(
-            ConnectionKey(options.name_servers, options.group, options.client_settings),
-            FetchSettings(
-                expression=options.expression,
-                expression_type=options.sub_expression_type,
-                pull_max_messages=options.pull_batch_size,
-                pull_max_bytes=options.pull_max_bytes,
-                pulls_in_flight=options.pulls_in_flight,
-                batch_messages=options.batch_messages,
-                batch_bytes=min(options.batch_bytes, _MAX_BATCH_BYTES),
-                unavailable_timeout_seconds=options.broker_timeout_ms / 1000,
-                fail_on_data_loss=options.fail_on_data_loss,
-            ),
-            schema,
-            options.properties_mode,
-            options.check_crc,
-            options.include_decompressed,
-        )
+    tune_worker: bool = True
 
 
 def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatch, None, None]:
@@ -79,7 +55,8 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatc
 
     Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError.
     """
-    prepare_worker()
+    if settings.tune_worker:
+        prepare_worker()
     decoder = ColumnDecoder(
         settings.schema.names,
         properties_mode=settings.properties_mode,  # type: ignore[arg-type]  # checked with the options
@@ -203,7 +180,7 @@ def _may_open(opened: Sequence[_OpenRange], wanted: QueueRange, settings: FetchS
 
 def _open(connection: Connection, wanted: QueueRange, settings: FetchSettings) -> _OpenRange:
     size = connection.pull_size(wanted.key.broker, settings.pull_max_messages)
-    fetch = RangeFetch(connection.puller.pulls, wanted, settings, size, time.monotonic)
+    fetch = RangeFetch(connection.puller, wanted, settings, size, time.monotonic)
 
     async def begin() -> Fetched | None:
         fetch.start()

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from pyspark_rocketmq.driver.cluster import Cluster
+from pyspark_rocketmq.driver.cluster import Cluster, QueueState
+from pyspark_rocketmq.driver.routes import Offered
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from rmq_client import BrokerUnreachable, ClientError
 
@@ -14,7 +15,9 @@ from rmq_client import BrokerUnreachable, ClientError
 class FakeDriverCluster:
     """Queues and the offsets that they hold. `away`: queues in routes whose broker does not answer.
 
-    Replicas answer, except for queues in `masters`.
+    Replicas answer, except for queues in `masters`. `brokers`: those that are registered. `empty_topics`:
+    topics with a route but no queues. `first_ms`: store times of the oldest messages. `rounds`: requests for
+    states.
     """
 
     def __init__(self, held: Mapping[QueueKey, tuple[int, int]]) -> None:
@@ -24,18 +27,29 @@ class FakeDriverCluster:
         self.groups: dict[str, dict[QueueKey, int]] = {}
         self.commits: list[dict[QueueKey, int]] = []
         self.refuses_commits: set[QueueKey] = set()
+        self.brokers: frozenset[str] | None = frozenset({"a", "b"})
+        self.empty_topics: set[str] = set()
+        self.first_ms: dict[QueueKey, int] = {}
+        self.rounds = 0
         self.times: dict[QueueKey, dict[int, int]] = {}
 
     def as_cluster(self) -> Cluster:
         return cast(Cluster, self)
 
-    def topics_matching(self, pattern: re.Pattern[str]) -> list[str]:
+    def topics_matching(self, pattern: re.Pattern[str], *, fresh: bool = True) -> list[str]:
         return sorted({queue.topic for queue in self.held if pattern.fullmatch(queue.topic)})
 
     def queues(self, topics: Iterable[str]) -> list[QueueKey]:
         return sorted(queue for queue in self.held if queue.topic in set(topics))
 
-    queues_with_route = queues
+    def offered(self, topics: Iterable[str], *, fresh: bool = False) -> Offered:
+        wanted = set(topics)
+        queues = self.queues(wanted)
+        routes = {queue.topic for queue in queues} | (self.empty_topics & wanted)
+        return Offered(tuple(queues), frozenset(routes), frozenset((q.topic, q.broker) for q in queues))
+
+    def registered_brokers(self) -> frozenset[str] | None:
+        return self.brokers
 
     def oldest(self, queues: Iterable[QueueKey]) -> QueueOffsets:
         return QueueOffsets({queue: self.held[queue][0] for queue in queues})
@@ -43,12 +57,17 @@ class FakeDriverCluster:
     def newest(self, queues: Iterable[QueueKey]) -> QueueOffsets:
         return QueueOffsets({queue: self.held[queue][1] for queue in queues})
 
-    def newest_reachable(
+    def states(
         self, queues: Iterable[QueueKey]
-    ) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
+    ) -> tuple[dict[QueueKey, QueueState], dict[QueueKey, ClientError]]:
         asked = list(queues)
+        self.rounds += 1
         failed: dict[QueueKey, ClientError] = {q: BrokerUnreachable("away") for q in asked if q in self.away}
-        return self.newest([queue for queue in asked if queue not in self.away]), failed
+        known = {queue: QueueState(*self.held[queue]) for queue in asked if queue not in self.away}
+        return known, failed
+
+    def first_stored_ms(self, queues: Iterable[QueueKey]) -> dict[QueueKey, int]:
+        return {queue: self.first_ms[queue] for queue in queues if queue in self.first_ms}
 
     def served_by_master(self, queues: Iterable[QueueKey]) -> list[QueueKey]:
         return [queue for queue in queues if queue in self.masters]

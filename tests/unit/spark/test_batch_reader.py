@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_rocketmq import batch_reader
 from pyspark_rocketmq.batch_reader import BatchReader
 from pyspark_rocketmq.columns import arrow_schema
 from pyspark_rocketmq.errors import BadOffsets, OptionError
@@ -28,7 +27,7 @@ def view(monkeypatch: pytest.MonkeyPatch) -> FakeDriverCluster:
     def cluster(*_: object) -> Iterator[FakeDriverCluster]:
         yield view
 
-    monkeypatch.setattr(batch_reader, "Cluster", cluster)
+    monkeypatch.setattr("pyspark_rocketmq.driver.cluster.Cluster", cluster)
     return view
 
 

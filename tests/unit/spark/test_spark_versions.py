@@ -45,6 +45,7 @@ def test_new_queue_is_read_from_its_first_message(monkeypatch: pytest.MonkeyPatc
     start = reader.initialOffset()
     view.held[_NEW] = (2, 7)
     tasks = reader.partitions(start, reader.latestOffset())
+    reader.stop()
     ranges = [one for task in tasks if isinstance(task, TaskPartition) for one in task.task.ranges]
     assert [(one.key, one.begin, one.end) for one in ranges] == [(_NEW, 2, 7)]
 

@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import pytest
 
-from pyspark_rocketmq.driver import cluster as driver_cluster
-from pyspark_rocketmq.driver.cluster import Cluster
-from pyspark_rocketmq.errors import SourceUnavailable, TopicMissing
+from pyspark_rocketmq.driver import routes
+from pyspark_rocketmq.driver.cluster import Cluster, QueueState
+from pyspark_rocketmq.driver.routes import Offered
+from pyspark_rocketmq.errors import SourceUnavailable, StaticTopic, TopicMissing
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.retries import WaitTimeouts
 from rmq_client import ClientSettings, MessageQueue, PermissionDenied, TopicNotFound, TopicRoute, Unavailable
@@ -50,10 +51,10 @@ async def ask(
 async def test_queues_of_topics_and_topics_of_a_pattern(fake: FakeCluster) -> None:
     queues = [FIRST, SECOND, QueueKey("T", "broker-b", 0)]
     assert await ask(fake, lambda cluster: cluster.queues(["T"])) == queues
-    assert await ask(fake, lambda cluster: cluster.queues_with_route(["T2", "T", "None"])) == [
-        *queues,
-        QueueKey("T2", "broker-a", 0),
-    ]
+    offered = await ask(fake, lambda cluster: cluster.offered(["T2", "T", "None"]))
+    assert list(offered.queues) == [*queues, QueueKey("T2", "broker-a", 0)]
+    assert offered.topics == {"T", "T2"}
+    assert offered.places == {("T", "broker-a"), ("T", "broker-b"), ("T2", "broker-a")}
     for topic in ("TBW102", "%RETRY%G", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "xT"):
         fake.broker.topics[topic] = 1
     matching = await ask(fake, lambda cluster: cluster.topics_matching(re.compile("T.?|.*RETRY.*|[bD].*")))
@@ -81,22 +82,80 @@ async def test_committed_offsets_of_a_group(fake: FakeCluster) -> None:
 
 
 async def test_transient_errors_are_retried(fake: FakeCluster) -> None:
-    fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_BUSY), Fault(cut=True))
+    code = RequestCode.GET_TOPIC_STATS_INFO
+    fake.broker.order(code, Fault(code=ResponseCode.SYSTEM_BUSY), Fault(cut=True))
     assert await ask(fake, lambda cluster: cluster.newest([FIRST])) == {FIRST: 105}
-    assert len(fake.broker.requests(RequestCode.GET_MAX_OFFSET)) == 3
+    assert len(fake.broker.requests(code)) == 3
 
 
 async def test_unreachable_queues_are_reported_without_retries(fake: FakeCluster) -> None:
-    fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_ERROR))
-    known, failed = await ask(fake, lambda cluster: cluster.newest_reachable([FIRST]))
-    assert known == {}
+    fake.broker.order(RequestCode.GET_TOPIC_STATS_INFO, Fault(code=ResponseCode.SYSTEM_ERROR))
+    other = QueueKey("T", "broker-b", 0)
+    known, failed = await ask(fake, lambda cluster: cluster.states([FIRST, other]))
+    assert known == {other: QueueState(0, 0)}
     assert isinstance(failed[FIRST], Unavailable)
+    none = QueueKey("T", "broker-b", 7)
+    assert await ask(fake, lambda cluster: list(cluster.states([none])[1])) == [none]
 
 
 async def test_permanent_errors_are_raised(fake: FakeCluster) -> None:
-    fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.NO_PERMISSION))
+    fake.broker.order(RequestCode.GET_TOPIC_STATS_INFO, Fault(code=ResponseCode.NO_PERMISSION))
     with pytest.raises(PermissionDenied):
-        await ask(fake, lambda cluster: cluster.newest_reachable([FIRST]))
+        await ask(fake, lambda cluster: cluster.states([FIRST]))
+
+
+async def test_one_request_per_topic_and_broker(fake: FakeCluster) -> None:
+    queues = [FIRST, SECOND, QueueKey("T", "broker-b", 0), QueueKey("T2", "broker-a", 0)]
+    assert len((await ask(fake, lambda cluster: cluster.states(queues)))[0]) == 4
+    assert len(fake.broker.requests(RequestCode.GET_TOPIC_STATS_INFO)) == 2
+    assert len(fake.brokers["broker-b"].requests(RequestCode.GET_TOPIC_STATS_INFO)) == 1
+
+
+async def test_time_of_the_oldest_message(fake: FakeCluster) -> None:
+    assert await ask(fake, lambda cluster: cluster.first_stored_ms([FIRST, SECOND])) == {FIRST: BORN_MS}
+
+
+async def test_routes_come_from_the_cache(fake: FakeCluster) -> None:
+    def poll(cluster: Cluster) -> int:
+        for _ in range(5):
+            cluster.topics_matching(re.compile("T.*"), fresh=False)
+            cluster.offered(["T", "T2"])
+        return len(fake.namesrv.seen)
+
+    # Two routes, the list of topics, and the brokers, whose names are no topics to read.
+    assert await ask(fake, poll) == 4
+
+
+async def test_failed_request_puts_a_route_in_doubt(fake: FakeCluster) -> None:
+    def poll(cluster: Cluster) -> tuple[Offered, Offered]:
+        before = cluster.offered(["T", "T2"])
+        del fake.broker.topics["T"]
+        del fake.broker.topics["T2"]
+        assert list(cluster.states(before.queues)[1]) == [FIRST, SECOND, QueueKey("T2", "broker-a", 0)]
+        return before, cluster.offered(["T", "T2"])
+
+    before, after = await ask(fake, poll)
+    assert len(before.queues) == 4
+    assert list(after.queues) == [QueueKey("T", "broker-b", 0)]
+    assert after.topics == {"T"}
+
+
+async def test_known_route_stays_in_use_while_name_servers_are_down(fake: FakeCluster) -> None:
+    def poll(cluster: Cluster) -> list[QueueKey]:
+        before = cluster.offered(["T"])
+        fake.broker.order(RequestCode.GET_TOPIC_STATS_INFO, Fault(cut=True))
+        cluster.states(before.queues)
+        fake.namesrv.order(RequestCode.GET_ROUTEINFO_BY_TOPIC, Fault(cut=True), Fault(cut=True))
+        return list(cluster.offered(["T"]).queues)
+
+    assert len(await ask(fake, poll)) == 3
+
+
+async def test_static_topic_is_refused(fake: FakeCluster) -> None:
+    fake.namesrv.static.add("T2")
+    with pytest.raises(StaticTopic, match=r"static topics cannot be read: T2\."):
+        await ask(fake, lambda cluster: cluster.queues(["T", "T2"]))
+    assert await ask(fake, lambda cluster: len(cluster.queues(["T"]))) == 3
 
 
 async def test_unknown_topic_is_reported_with_suggestions(fake: FakeCluster) -> None:
@@ -145,9 +204,10 @@ def test_time_without_brokers_does_not_count_against_a_topic(
     topic_at: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = Registering(11, topic_at)
-    monkeypatch.setattr(driver_cluster, "asyncio", SimpleNamespace(sleep=servers.sleep))
+    replaced = SimpleNamespace(sleep=servers.sleep, gather=asyncio.gather)
+    monkeypatch.setattr(routes, "asyncio", replaced)
     cluster = Cluster("127.0.0.1:1", ClientSettings(), WaitTimeouts(120, 10), lambda: servers.now)
-    monkeypatch.setattr(cluster, "_admin", servers)
+    monkeypatch.setattr(cluster._routes, "_admin", servers)
     if topic_at == 15:
         assert cluster.queues(["T"]) == [QueueKey("T", "a", 0)]
     else:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from pyspark_rocketmq.driver.offset_resolution import resolve, selected_queues, selected_queues_with_route
+from pyspark_rocketmq.driver.offset_resolution import offered_queues, resolve, selected_queues
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
 from pyspark_rocketmq.options import Anchor, AtOffsets, AtTime, AtTimes, Position, ReadOptions
@@ -41,7 +41,7 @@ def options(**given: str) -> ReadOptions:
 )
 def test_selected_queues(view: FakeDriverCluster, given: dict[str, str], wanted: list[QueueKey]) -> None:
     assert selected_queues(view.as_cluster(), options(**given)) == wanted
-    assert selected_queues_with_route(view.as_cluster(), options(**given)) == wanted
+    assert list(offered_queues(view.as_cluster(), options(**given)).queues) == wanted
 
 
 def test_missing_assigned_queue_is_rejected(view: FakeDriverCluster) -> None:
@@ -52,7 +52,7 @@ def test_missing_assigned_queue_is_rejected(view: FakeDriverCluster) -> None:
 def test_assigned_queue_of_an_absent_broker_is_kept(view: FakeDriverCluster) -> None:
     given = options(assign='{"T": {"a": [0], "z": [3]}}')
     assert selected_queues(view.as_cluster(), given) == [A, QueueKey("T", "z", 3)]
-    assert selected_queues_with_route(view.as_cluster(), given) == [A]
+    assert offered_queues(view.as_cluster(), given).queues == (A,)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark_rocketmq.driver.planning import plan, ranges_between, split_evenly
 from pyspark_rocketmq.errors import BadOffsets, OptionError
 from pyspark_rocketmq.offsets import QueueOffsets
 from pyspark_rocketmq.options.limits import MAX_TASKS, PlanLimits
-from pyspark_rocketmq.ranges import QueueRange, ReadTask
+from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
 
 from ..samples import near_keys, offsets, offsets_of, queue
 
@@ -26,6 +26,7 @@ some_limits = st.builds(
     min_partitions=st.none() | st.integers(1, 60),
     max_records_per_partition=st.none() | st.integers(500, 20_000),
     pack_below_records=st.sampled_from([0, 1, 20, 10_000]),
+    cores=st.integers(1, 30),
 )
 
 
@@ -52,6 +53,21 @@ def test_tasks_read_each_planned_offset_once(ranges: list[QueueRange], limits: P
             position = part.end
         assert position == wanted.end
     assert not planned
+
+
+@given(some_ranges, some_limits)
+def test_packing_leaves_a_task_for_each_core(ranges: list[QueueRange], limits: PlanLimits) -> None:
+    filled = sum(part.size > 0 for part in ranges)
+    assert len(plan(ranges, limits)) >= min(limits.cores, filled)
+
+
+def test_packed_queues_are_spread_evenly() -> None:
+    ranges = [_range(number, 100) for number in range(8)]
+    assert _sizes(plan(ranges, PlanLimits())) == [[100] * 8]
+    assert _sizes(plan(ranges, PlanLimits(cores=2))) == [[100] * 4] * 2
+    assert _sizes(plan(ranges, PlanLimits(cores=3))) == [[100] * 2] * 2 + [[100] * 4]
+    assert _sizes(plan(ranges, PlanLimits(cores=64))) == [[100]] * 8
+    assert _sizes(plan([_range(0, 20_000), *ranges[1:3]], PlanLimits(cores=3))) == [[20_000], [100], [100]]
 
 
 @given(some_ranges, some_limits)

@@ -17,7 +17,7 @@ from pyspark_rocketmq.driver.planning import plan, ranges_between
 from pyspark_rocketmq.driver.rate_limit import RateLimiter
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options.limits import PlanLimits, TriggerLimits
-from pyspark_rocketmq.ranges import QueueRange
+from pyspark_rocketmq.tasks.ranges import QueueRange
 from tests.support.examples import examples
 from tests.unit.spark.samples import near_keys
 

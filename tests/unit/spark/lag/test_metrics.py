@@ -8,8 +8,11 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from pyspark_rocketmq.lag import LagListener
-from tests.support.spark_events import QUERY, ended, progress, source
+from pyspark_rocketmq.offsets import QueueKey
+from pyspark_rocketmq.stream_losses import LOST, QueueLoss, losses_to_nested
+from tests.support.spark_events import QUERY, ended, offsets_of, progress, source
 
+GONE = QueueKey("U", "a", 3)
 OTHER, OTHER_RUN = str(UUID(int=2)), str(UUID(int=22))
 
 
@@ -47,7 +50,7 @@ def test_metrics_exist_as_long_as_the_query(registry: CollectorRegistry, listene
     assert samples(registry, "rmq_spark_batch_duration_seconds") == {("orders",): 1.5}
     assert samples(registry, "rmq_spark_last_event_timestamp_seconds") == {("orders",): 1000}
     listener.onQueryTerminated(ended())
-    assert [family.samples for family in registry.collect()] == [[]] * 7
+    assert [family.samples for family in registry.collect()] == [[]] * 8
 
 
 def test_metrics_by_queue(registry: CollectorRegistry, listener: LagListener) -> None:
@@ -61,6 +64,18 @@ def test_metrics_by_queue(registry: CollectorRegistry, listener: LagListener) ->
         ("orders", "T", "a", "0"): 10,
         ("orders", "T", "a", "1"): 0,
     }
+
+
+def test_lost_messages(registry: CollectorRegistry, listener: LagListener) -> None:
+    listener.publish(registry, per_queue=True)
+    newest = {**offsets_of("T", {0: 10}), LOST: losses_to_nested([QueueLoss(GONE, 7, ((3, 10),))])}
+    listener.onQueryProgress(progress(990, source({0: 5}, None, latestOffset=newest)))
+    assert samples(registry, "rmq_spark_lost_messages_total") == {("orders", "T"): 0, ("orders", "U"): 7}
+    assert samples(registry, "rmq_spark_queue_lost_messages_total") == {("orders", "U", "a", "3"): 7}
+    lag = listener.lag("orders")
+    assert lag is not None
+    assert (lag.messages, lag.lost_messages) == (5, 7)
+    assert [(loss.queue, loss.ranges) for loss in lag.losses] == [(GONE, ((3, 10),))]
 
 
 def test_unknown_lag_has_no_samples(registry: CollectorRegistry, listener: LagListener) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
@@ -10,12 +11,29 @@ from pyspark_rocketmq.errors import OptionError, UnknownOption
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import Anchor, AtOffsets, AtTime, AtTimes, Mode, ReadOptions
 from pyspark_rocketmq.options.limits import PlanLimits, TriggerLimits
-from pyspark_rocketmq.options.read_options import DEFAULT_GROUP
+from pyspark_rocketmq.options.read_options import DEFAULT_GROUP_PREFIX
+from rmq_client.names import check_group
 
 from .samples import NAME_SERVERS, READING, batch, stream
 
 _AT_5 = '{"orders":{"b":{"0":5}}}'
 _AT_3 = '{"orders":{"b":{"0":3}}}'
+
+
+def test_group_is_the_same_for_each_run_of_a_query() -> None:
+    first, again = stream(subscribe="orders"), stream(subscribe="orders", maxOffsetsPerTrigger="5")
+    assert first.group == again.group == batch(subscribe="orders").group
+    others = [
+        stream(subscribe="orders", subExpression="a"),
+        stream(subscribe="payments"),
+        stream(subscribe="orders", groupIdPrefix="team-a"),
+        ReadOptions.for_stream({**NAME_SERVERS, "subscribePattern": "orders"}),
+    ]
+    assert len({first.group, *(other.group for other in others)}) == 5
+    assert others[2].group.startswith("team-a-orders-")
+    check_group(ReadOptions.for_stream({**NAME_SERVERS, "subscribePattern": "a|.{3,}" * 60}).group)
+    with pytest.raises(OptionError, match="groupIdPrefix"):
+        stream(groupId="g", groupIdPrefix="p")
 
 
 def test_defaults() -> None:
@@ -25,9 +43,9 @@ def test_defaults() -> None:
     assert options.starting(Mode.BATCH) is Anchor.EARLIEST
     assert options.ending is Anchor.LATEST
     assert options.trigger_limits == TriggerLimits()
-    assert options.plan_limits == PlanLimits()
+    assert options.plan_limits == PlanLimits(cores=os.cpu_count() or 1)
     assert options.expression == "*"
-    assert options.group == DEFAULT_GROUP
+    assert options.group.startswith(f"{DEFAULT_GROUP_PREFIX}-orders-")
     assert options.fail_on_data_loss
     assert not options.commit_offsets_to_group
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.options import Mode, ReadOptions
 from pyspark_rocketmq.options.sdk_options import SdkOptions
 from rmq_client import ClientSettings, Credentials, TlsSettings
 from rmq_remoting.command import Serialization
@@ -34,7 +34,7 @@ _TLS = {
 
 def _read(**options: str) -> SdkOptions:
     given = {**NAME_SERVERS, **{f"rocketmq.{name}": text for name, text in options.items()}}
-    return SdkOptions.model_validate(given)
+    return SdkOptions.read(given, Mode.STREAM)
 
 
 def test_defaults_are_those_of_the_sdk() -> None:

@@ -38,6 +38,14 @@ def test_every_row_has_a_row_id_and_a_unique_key() -> None:
     assert len({decode_properties(one)["UNIQ_KEY"] for one in raw}) == 3
 
 
+def test_row_ids_of_a_column_replace_those_of_the_write() -> None:
+    encoded = encode(rows(body=[b"x"] * 4, rowId=["order-1", None, "", "a\x02b"]), first_row=5)
+    assert list(encoded.rejected.reasons) == [3]
+    found = [decode_properties(raw)["SPARK_ROW_ID"] for raw in encoded.properties.to_pylist()]
+    assert found == ["order-1", "query:7:3:6", "query:7:3:7", "query:7:3:8"]
+    assert encoded.ids.to_pylist() == [each.encode() for each in found]
+
+
 def test_tags_and_keys_as_strings() -> None:
     found = _decoded(tags=["paid", None, ""], keys=["1 2", "", None])
     assert found == [{"TAGS": "paid", "KEYS": "1 2"}, {}, {}]

@@ -245,6 +245,13 @@ def test_dead_letter_path_takes_rows_that_the_topic_cannot_hold(write: _Write, t
     assert "rejected as a dead letter, too" in found[1]["reason"]
 
 
+def test_dead_letter_file_has_the_row_ids_of_the_column(write: _Write, tmp_path: Path) -> None:
+    write(FakeProducer(), rows(body=[b"a", b""], rowId=["one", "two"]), dead_letter_path=str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    assert pyarrow.parquet.read_table(file).column_names == ["rowId", "reason", "body"]
+    assert pyarrow.parquet.read_table(file).column("rowId").to_pylist() == ["two"]
+
+
 def test_repeated_task_replaces_its_file_and_failed_task_leaves_none(write: _Write, tmp_path: Path) -> None:
     folder = tmp_path / "dead"
     refusing = FakeProducer()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pyspark_rocketmq.errors import ConnectorError, DataLoss, SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey
-from pyspark_rocketmq.ranges import QueueRange
 from pyspark_rocketmq.tasks.fetching import Fetched, FetchSettings, RangeFetch
 from pyspark_rocketmq.tasks.pull_size import PullSize
+from pyspark_rocketmq.tasks.ranges import QueueRange
 from rmq_client import (
     BrokerUnreachable,
     ClientError,
@@ -82,6 +82,15 @@ async def test_concurrent_pulls_without_duplicates() -> None:
     assert queue.max_in_flight == 4
     offsets = [offset for offset, _ in queue.asked]
     assert len(offsets) == len(set(offsets)) == 100
+
+
+async def test_filtered_read_keeps_two_pulls_in_flight() -> None:
+    queue = FakeQueue(highest=10_000, max_count=32, wanted=frozenset(range(0, 10_000, 10)), look_through=5000)
+    batches = await fetch(queue, 0, 10_000, expression="tag")
+    assert counted(batches) == list(range(0, 10_000, 10))
+    assert queue.max_in_flight == 2
+    # 1000 messages of 32 per answer need 32 pulls; a few more are the price of guessed offsets.
+    assert len(queue.asked) <= 42
 
 
 async def test_pull_size_is_kept_for_the_next_range() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_rocketmq.tasks.pull_size import PullSize
+from pyspark_rocketmq.tasks.pull_size import FilteredSpan, PullSize
 
 
 def test_short_answer_reduces_the_size_at_once() -> None:
@@ -37,3 +37,18 @@ def test_small_requests_and_late_answers_are_ignored() -> None:
     assert size.current == 32
     size.answered(64, 40)  # requested before
     assert size.current == 32
+
+
+def test_span_of_filtered_answers_is_guessed_low() -> None:
+    span = FilteredSpan()
+    assert span.current == 0
+    span.answered(8192, 320)
+    assert span.current == 280
+    span.answered(280, 360)
+    assert span.current == 290
+    span.answered(290, 80)
+    assert span.current == 70
+    span.answered(3, 3)  # the rest of a piece says nothing
+    assert span.current == 70
+    span.answered(70, 0)
+    assert span.current == 1

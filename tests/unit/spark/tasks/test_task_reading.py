@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rocketmq.columns import arrow_schema
+from pyspark_rocketmq.driver.task_settings import task_settings
 from pyspark_rocketmq.errors import DataLoss, RecordDamaged
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks import task_reading
 from pyspark_rocketmq.tasks.connection_pool import ConnectionPool, connection_pool
+from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.compression import CompressionType
@@ -43,7 +44,7 @@ async def fake() -> AsyncIterator[FakeCluster]:
 
 def settings(fake: FakeCluster, **given: str) -> TaskSettings:
     options = ReadOptions.for_batch({"rocketmq.namesrv.addr": fake.address, "subscribe": "T", **given})
-    return TaskSettings.of(options, arrow_schema(["queueId", "queueOffset", "body"]))
+    return task_settings(options, arrow_schema(["queueId", "queueOffset", "body"]))
 
 
 def task(*ranges: tuple[int, int, int]) -> ReadTask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .offsets import QueueKey
+from ..offsets import QueueKey
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,0 +1,89 @@
+"""What a Python worker imports for a task: imports take most of the start of a worker."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pyspark_rocketmq
+from pyspark_rocketmq.batch_reader import BatchReader
+from pyspark_rocketmq.columns import arrow_schema
+from pyspark_rocketmq.offsets import QueueKey
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.stream_reader import StreamReader
+from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
+from pyspark_rocketmq.tasks.task_reading import TaskPartition
+from tests.unit.spark.options.samples import READING
+
+_MODULES: Final = {
+    "",
+    "batch_reader",
+    "columns",
+    "decoding",
+    "decoding.column_decoder",
+    "decoding.normalization",
+    "decoding.properties",
+    "decoding.records",
+    "decoding.rows",
+    "decoding.segments",
+    "errors",
+    "offsets",
+    "retries",
+    "source",
+    "spark_versions",
+    "stream_losses",
+    "stream_position",
+    "stream_reader",
+    "tasks",
+    "tasks.connection_pool",
+    "tasks.fetching",
+    "tasks.pull_size",
+    "tasks.ranges",
+    "tasks.task_reading",
+    "worker_process",
+}
+# Parts of the SDK that a pull does not need.
+_NOT_OF_THE_SDK: Final = ("admin", "blocking", "consumer", "producer", "trace")
+
+_UNPICKLE: Final = """
+import json, pickle, sys
+for pickled in pickle.load(sys.stdin.buffer):
+    pickle.loads(pickled)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def _imported() -> set[str]:
+    """Return the modules of a process that has unpickled a stream, a batch and a task."""
+    stream, batch = ReadOptions.for_stream(READING), ReadOptions.for_batch(READING)
+    schema = arrow_schema(["body"])
+    task = TaskPartition(ReadTask((QueueRange(QueueKey("T", "a", 0), 0, 5),)))
+    pickled = [
+        pickle.dumps(each) for each in (StreamReader(stream, schema), BatchReader(batch, schema), task)
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", _UNPICKLE], input=pickle.dumps(pickled), capture_output=True, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+def test_worker_imports_what_tasks_need() -> None:
+    imported = _imported()
+    name = "pyspark_rocketmq"
+    of_the_connector = {module for module in imported if module == name or module.startswith(f"{name}.")}
+    assert {module.removeprefix(name).removeprefix(".") for module in of_the_connector} == _MODULES
+    unwanted = tuple(f"rmq_client.{part}" for part in _NOT_OF_THE_SDK)
+    assert [module for module in imported if module.startswith(unwanted)] == []
+
+
+def test_modules_of_tasks_do_without_pydantic() -> None:
+    """The SDK uses pydantic for bodies of responses; the connector's half on executors does not."""
+    root = Path(pyspark_rocketmq.__file__).parent
+    for module in _MODULES:
+        path = root.joinpath(*module.split(".")) if module else root
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert "pydantic" not in file.read_text(), module
