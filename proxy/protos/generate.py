@@ -1,4 +1,4 @@
-"""Generate the Python modules of the gRPC protocol: `python proxy/protos/generate.py` (the package grpcio-tools).
+"""Generate the Python modules of the gRPC protocol: `python proxy/protos/generate.py`, with grpcio-tools.
 
 The modules register their types in a pool of their own. The default pool of a process refuses a second
 definition of a name, and Apache's Python client defines the same names.
@@ -15,14 +15,12 @@ HERE: Final = Path(__file__).resolve().parent
 TARGET: Final = HERE.parent / "rmq_proxy" / "protocol"
 _PROTOS: Final = "apache/rocketmq/v2"
 _MODULES: Final = ("definition", "service")
+_BUILDER: Final = "from google.protobuf.internal import builder as _builder\n"
 _REPLACEMENTS: Final = (
     ("from apache.rocketmq.v2 import", "from rmq_proxy.protocol import"),
     ("from google.protobuf import descriptor_pool as _descriptor_pool\n", ""),
     ("_descriptor_pool.Default()", "POOL"),
-    (
-        "from google.protobuf.internal import builder as _builder\n",
-        "from google.protobuf.internal import builder as _builder\n\nfrom rmq_proxy.protocol.pool import POOL\n",
-    ),
+    (_BUILDER, f"{_BUILDER}\nfrom rmq_proxy.protocol.pool import POOL\n"),
 )
 
 
@@ -34,7 +32,13 @@ def generate(target: Path) -> list[Path]:
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     written: list[Path] = []
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["protoc", f"-I{HERE}", f"-I{well_known}", f"--python_out={folder}", f"--pyi_out={folder}"]
+        arguments = [
+            "protoc",
+            f"-I{HERE}",
+            f"-I{well_known}",
+            f"--python_out={folder}",
+            f"--pyi_out={folder}",
+        ]
         if protoc.main([*arguments, *(f"{_PROTOS}/{module}.proto" for module in _MODULES)]) != 0:
             raise SystemExit("protoc failed, see above")
         for module in _MODULES:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from rmq_remoting.daemon.common_settings import DaemonSettings
+from rmq_remoting.daemon.common_settings import LogSettings
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.known_keys import KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import JavaString, setting
@@ -51,7 +51,7 @@ UNSUPPORTED: Final = (
 )
 
 
-class ProxyDaemonSettings(ProxySettings, DaemonSettings):
+class ProxyDaemonSettings(ProxySettings, LogSettings):
     """The proxy"""
 
     unsupported: ClassVar = UNSUPPORTED

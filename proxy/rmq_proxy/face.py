@@ -37,6 +37,8 @@ from .transactions import TransactionProducers
 
 log = logging.getLogger("rmq.proxy")
 
+_RENEWALS: Final = "gRPC: renewals"
+_ANNOUNCEMENTS: Final = "gRPC: announcements of producers"
 # Clients ping connections that are idle. The default of gRPC's server closes those that ping more often.
 _LEAST_PING_INTERVAL_MS: Final = 5000
 
@@ -65,9 +67,10 @@ class GrpcFace:
         self._transactions.register(dispatcher)
         self._routing = Routing(self._brokers, self._metadata, settings)
         self._receiving = Receiving(self._brokers, self._pops, self._clients, self._renewals, settings)
+        self._sessions = Sessions(self._clients, ClientSettings(settings, self._metadata), self._transactions)
         self._handler = service_handler(
             self._routing,
-            Sessions(self._clients, ClientSettings(settings, self._metadata), self._transactions),
+            self._sessions,
             Sending(self._brokers, self._metadata, settings),
             self._receiving,
         )
@@ -108,19 +111,23 @@ class GrpcFace:
         self._server = server
         for name in ("", NAME):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        supervisor.every("renewals", settings.renew_schedule_period_ms / 1000, self._renewals.renew_due)
+        supervisor.every(_RENEWALS, settings.renew_schedule_period_ms / 1000, self._renewals.renew_due)
         supervisor.every(
-            "announcements of producers",
+            _ANNOUNCEMENTS,
             settings.transaction_heartbeat_period_seconds,
             self._transactions.announce_soon,
         )
         log.info("gRPC listens address=%s:%d", host_text, self.port)
 
-    async def stop(self, grace_seconds: float) -> None:
+    async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
         """Shut down gracefully: accept no calls, let open ones end for `grace_seconds`, release messages."""
+        await supervisor.cancel(_RENEWALS)
+        await supervisor.cancel(_ANNOUNCEMENTS)
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
-            await self._server.stop(grace_seconds)
+            stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
+            self._sessions.end()
+            await stopping
         await self._renewals.stop()
         await asyncio.gather(
             self._receiving.stop(), self._transactions.stop(), self._metadata.stop(), self._brokers.stop()

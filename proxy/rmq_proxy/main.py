@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from .proxy import Proxy
 
-_DESCRIPTION: Final = "RocketMQ proxy: serves the 5.x clients, which speak gRPC, from the brokers of a cluster."
+_DESCRIPTION: Final = (
+    "RocketMQ proxy: serves the 5.x clients, which speak gRPC, from the brokers of a cluster."
+)
 # Time beyond grpcShutdownTimeSeconds for the messages that the proxy keeps invisible, and the connections.
 _STOP_MARGIN_SECONDS: Final = 10.0
 
@@ -68,9 +70,7 @@ def _serve(configuration: Configuration[ProxyDaemonSettings]) -> int:
         return Proxy(settings, supervisor)
 
     prepare_process(configuration, "rmq.proxy")
-    return run_daemon(
-        build, stop_timeout_seconds=settings.grpc_shutdown_time_seconds + _STOP_MARGIN_SECONDS
-    )
+    return run_daemon(build, stop_timeout_seconds=settings.grpc_shutdown_time_seconds + _STOP_MARGIN_SECONDS)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from rmq_remoting.message_properties import (
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRACE_CONTEXT,
-    RESERVED_NAMES,
 )
 from rmq_remoting.peer_address import address_text
 from rmq_remoting.sys_flags import MessageSysFlag
@@ -45,7 +44,7 @@ _MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
 
 
 async def unpack_bodies(messages: Iterable[MessageExt]) -> None:
-    """Decompress the bodies of a response. A body in another form than the brokers' clients use stays as it is.
+    """Decompress the bodies of a response. A body in a form that brokers' clients do not use stays as it is.
 
     The 5.x clients know gzip alone, while senders of the remoting protocol use zlib, LZ4 and Zstandard.
     """
@@ -108,9 +107,13 @@ def _system_properties(received: MessageExt) -> SystemProperties:
         system.receipt_handle = properties[PROPERTY_POP_CK]
     if PROPERTY_TRACE_CONTEXT in properties:
         system.trace_context = properties[PROPERTY_TRACE_CONTEXT]
-    origin = properties.get(PROPERTY_DLQ_ORIGIN_TOPIC), properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID)
-    if origin[0] is not None and origin[1] is not None:
-        system.dead_letter_queue.topic, system.dead_letter_queue.message_id = origin
+    origin, origin_id = (
+        properties.get(PROPERTY_DLQ_ORIGIN_TOPIC),
+        properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID),
+    )
+    if origin is not None and origin_id is not None:
+        system.dead_letter_queue.topic = origin
+        system.dead_letter_queue.message_id = origin_id
     return system
 
 

@@ -47,7 +47,7 @@ class Proxy:
 
     async def stop(self) -> None:
         """Shut down gracefully."""
-        await self._face.stop(self._settings.grpc_shutdown_time_seconds)
+        await self._face.stop(self._settings.grpc_shutdown_time_seconds, self._supervisor)
         await self._client.stop()
 
     @property

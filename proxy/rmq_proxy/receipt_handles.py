@@ -1,7 +1,7 @@
 """Receipt handles of clients: a broker's receipt with the message's commit log offset as the ninth part.
 
-The handle holds all that an acknowledgement needs. So it is valid after a restart, and for the cluster's other
-proxies, Apache's included (Apache RocketMQ 5.3.3, ReceiptHandle).
+The handle holds all that an acknowledgement needs. So it is valid after a restart, and for the other proxies
+of the cluster, Apache's included (Apache RocketMQ 5.3.3, ReceiptHandle).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ReceiveMessage, AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
 
 Source: Apache RocketMQ 5.3.3, ReceiveMessageActivity, ReceiveMessageResponseStreamWriter,
-PopMessageResultFilterImpl, AckMessageActivity, ChangeInvisibleDurationActivity and ForwardMessageToDLQActivity.
+PopMessageResultFilterImpl, AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Renewal of invisible times: messages of push consumers stay invisible until they are acknowledged.
 
-A push consumer receives with `auto_renew`, and acknowledges with the handle that it received. The proxy changes
-the invisible time again and again, and keeps the newest handle. Source: Apache RocketMQ 5.3.3,
+A push consumer receives with `auto_renew`, and acknowledges with the handle that it received. Meanwhile the
+proxy renews the invisible time, and keeps the newest handle. Source: Apache RocketMQ 5.3.3,
 DefaultReceiptHandleManager and RenewStrategyPolicy.
 """
 
@@ -114,7 +114,9 @@ class Renewals:
                 await held.lock.acquire()
             held.lock.release()
         except TimeoutError:
-            log.warning("renewal still in flight message=%s group=%s; its old handle is used", message_id, group)
+            log.warning(
+                "renewal still in flight message=%s group=%s; its old handle is used", message_id, group
+            )
         return held.handle
 
     def renew_due(self) -> None:

@@ -87,7 +87,10 @@ class Routing:
                     continue
                 for queue_id in range(queue_data.read_queue_nums) if in_order else (_ANY_QUEUE,):
                     queue = pb.MessageQueue(
-                        topic=request.topic, id=queue_id, permission=_permission(queue_data.perm), broker=broker
+                        topic=request.topic,
+                        id=queue_id,
+                        permission=_permission(queue_data.perm),
+                        broker=broker,
                     )
                     assignments.append(pb.Assignment(message_queue=queue))
         if not assignments:

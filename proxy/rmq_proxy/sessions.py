@@ -6,9 +6,8 @@ Source: Apache RocketMQ 5.3.3, ClientActivity.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
@@ -21,13 +20,11 @@ from .protocol import definition_pb2 as pb
 from .protocol import service_pb2 as rpc
 from .protocol.definition_pb2 import Code
 from .receiving import subscription_of
-from .statuses import Refusal, ok, status
+from .statuses import Refusal, ok
 from .transactions import TransactionProducers
 from .validation import check_group, check_topic
 
-log = logging.getLogger("rmq.proxy")
-
-_UNKNOWN_CLIENT = "cannot find client settings for this client"
+_UNKNOWN_CLIENT: Final = "cannot find client settings for this client"
 
 
 class Sessions:
@@ -39,6 +36,7 @@ class Sessions:
         self._clients = clients
         self._client_settings = client_settings
         self._transactions = transactions
+        self._readings: set[asyncio.Task[None]] = set()
 
     async def heartbeat(self, call: Call, request: rpc.HeartbeatRequest) -> rpc.HeartbeatResponse:
         """Note that a client is alive. Raises Refusal."""
@@ -67,26 +65,36 @@ class Sessions:
     async def telemetry(
         self, call: Call, commands: AsyncIterator[rpc.TelemetryCommand], context: Any
     ) -> None:
-        """Process the commands of a client until its stream ends."""
+        """Process the commands of a client until its stream ends, or the proxy stops."""
         stream = TelemetryStream(context)
+        reading = asyncio.get_running_loop().create_task(self._read(call, commands, stream))
+        self._readings.add(reading)
         try:
-            async for command in commands:
-                if command.WhichOneof("command") == "settings":
-                    await self._settings_reported(call, command.settings, stream)
-                # A broker's requests to verify messages and to print stacks reach no proxy here: those of the
-                # clients that answer them need a way from the broker.
+            await asyncio.wait([reading])
+            if not reading.cancelled():
+                await reading
         except Refusal as refusal:
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT
-                if Code.BAD_REQUEST <= refusal.code < Code.INTERNAL_ERROR
-                else grpc.StatusCode.INTERNAL,
-                f"process client telemetryCommand failed. {refusal}",
-            )
+            await context.abort(_grpc_code(refusal), f"process client telemetryCommand failed. {refusal}")
         finally:
+            reading.cancel()
+            self._readings.discard(reading)
             stream.is_open = False
             client = self._clients.get(call.client_id)
             if client is not None and client.stream is stream:
                 client.stream = None
+
+    def end(self) -> None:
+        """End all telemetry streams; their clients look for another proxy."""
+        for reading in self._readings:
+            reading.cancel()
+
+    async def _read(
+        self, call: Call, commands: AsyncIterator[rpc.TelemetryCommand], stream: TelemetryStream
+    ) -> None:
+        # Clients report stacks and verified messages only if they are asked, and this proxy does not ask.
+        async for command in commands:
+            if command.WhichOneof("command") == "settings":
+                await self._settings_reported(call, command.settings, stream)
 
     async def _settings_reported(self, call: Call, settings: pb.Settings, stream: TelemetryStream) -> None:
         kind = settings.WhichOneof("pub_sub")
@@ -111,6 +119,11 @@ class Sessions:
         if client is None:
             raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN_CLIENT)
         return client
+
+
+def _grpc_code(refusal: Refusal) -> Any:
+    is_request = Code.BAD_REQUEST <= refusal.code < Code.INTERNAL_ERROR
+    return grpc.StatusCode.INVALID_ARGUMENT if is_request else grpc.StatusCode.INTERNAL
 
 
 def _check_subscription(entry: pb.SubscriptionEntry) -> Subscription:

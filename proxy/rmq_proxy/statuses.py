@@ -1,4 +1,4 @@
-"""Statuses of responses, as Apache RocketMQ 5.3.3's proxy gives them (ResponseBuilder, GrpcProxyException)."""
+"""Statuses of responses, as in Apache RocketMQ 5.3.3 (ResponseBuilder and GrpcProxyException)."""
 
 from __future__ import annotations
 

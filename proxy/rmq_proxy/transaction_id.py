@@ -1,7 +1,8 @@
 """Transaction ids: all that a proxy needs to end a transaction, so that no proxy has to remember one.
 
-`message id:commit log offset:offset in the queue of half messages:broker`. Apache RocketMQ 5.3.3's proxy keeps
-all but the first in memory, for 30 s. A restart ends its ids, and they mean nothing to other proxies.
+`message id:commit log offset:offset in the queue of half messages:broker`. Apache RocketMQ 5.3.3's proxy has
+the message id alone as transaction id. It keeps the rest in memory for 30 s, so its transactions do not
+outlive a restart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of transactions: brokers ask the proxy for the outcome, and the proxy asks a producer of the topic.
 
-Brokers ask the producers of a group that they know by heartbeats. The proxy announces itself as a producer of a
-group for each topic of transactions, with the topic's name. Source: Apache RocketMQ 5.3.3,
+Brokers ask the producers of a group that they know by heartbeats. The proxy announces itself as a producer of
+one group for each topic of transactions. The group has the topic's name. Source: Apache RocketMQ 5.3.3,
 ClusterTransactionService, ProxyClientRemotingProcessor and GrpcClientChannel.
 """
 
@@ -47,9 +47,7 @@ _GROUPS_PER_HEARTBEAT: Final = 100
 class TransactionProducers:
     """The producers of transactions among the clients. Belongs to one loop."""
 
-    def __init__(
-        self, brokers: Brokers, metadata: Metadata, clients: ClientRegistry, client_id: str
-    ) -> None:
+    def __init__(self, brokers: Brokers, metadata: Metadata, clients: ClientRegistry, client_id: str) -> None:
         """`client_id`: the id by which brokers know this proxy."""
         self._brokers = brokers
         self._metadata = metadata
@@ -113,7 +111,7 @@ class TransactionProducers:
         broker_name = header.broker_name or (self._brokers.own.name if self._brokers.own else "")
         if not producers or not broker_name:
             log.info(
-                "transaction check dropped, no producer is connected topic=%s broker=%s; the broker repeats it",
+                "transaction check dropped, no producer connected topic=%s broker=%s; the broker repeats it",
                 topic,
                 broker_name or peer,
             )

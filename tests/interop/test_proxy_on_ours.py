@@ -1,4 +1,4 @@
-"""Apache's proxy 5.3.3 in front of our broker, and behind it Apache's Python client for 5.x.
+"""Apache's Python client for 5.x, and in front of our broker Apache's proxy 5.3.3 or ours.
 
 The proxy translates gRPC into the broker's requests: POP for consumers, transaction checks for producers. Its
 times are short here, so that redeliveries and checks take seconds.
@@ -22,12 +22,10 @@ from tests.support.apache_proxy import ApacheProxy
 from tests.support.broker_load import read_all
 from tests.support.broker_requests import request, succeeded
 from tests.support.outcome import Event
+from tests.support.own_servers import OwnProxy
 from tests.support.raw_client import raw_client
 from tests.support.requirements import built_or_skip
-from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until
-
-pytestmark = pytest.mark.java
 
 BROKER_SETTINGS = {
     "enablePropertyFilter": "true",
@@ -47,28 +45,42 @@ WAIT_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
-def proxy_program() -> JavaProgram:
-    return built_or_skip(toolchain.apache_proxy)
-
-
-@pytest.fixture(scope="module")
 def servers() -> Iterator[Own]:
     """Our name server and broker; they must stop gracefully and log no error."""
     with flawless_cluster(BROKER_SETTINGS) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="module")
+def _apache_proxy(servers: Own) -> ApacheProxy:
+    program = built_or_skip(toolchain.apache_proxy)
+    return ApacheProxy(program, servers[0].address, settings=PROXY_SETTINGS)
+
+
+def _own_proxy(servers: Own) -> OwnProxy:
+    settings = {key: str(value) for key, value in PROXY_SETTINGS.items()}
+    return OwnProxy(servers[0].address, settings=settings)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(_apache_proxy, marks=pytest.mark.java, id="apache"),
+        pytest.param(_own_proxy, id="own"),
+    ],
+)
 def clients(
-    proxy_program: JavaProgram, servers: Own, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, servers: Own, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PythonClients]:
     """The proxy and a process for the clients of all tests; each test uses topics and groups of its own."""
     with asyncio.Runner() as runner:
-        proxy = ApacheProxy(proxy_program, servers[0].address, settings=PROXY_SETTINGS)
+        proxy: ApacheProxy | OwnProxy = request.param(servers)
         runner.run(proxy.__aenter__())
         try:
             with python_clients(proxy.address, tmp_path_factory.mktemp("python")) as clients:
                 yield clients
+            if isinstance(proxy, OwnProxy):
+                runner.run(proxy.stop())
+                assert not proxy.logged_errors(), "\n".join(proxy.logged_errors())
         finally:
             runner.run(proxy.__aexit__(None, None, None))
 
