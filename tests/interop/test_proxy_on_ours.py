@@ -1,4 +1,4 @@
-"""Apache's Python client for 5.x, and in front of our broker Apache's proxy 5.3.3 or ours.
+"""Apache's Python client for 5.x, and between it and our broker Apache's proxy 5.3.3, ours, or nothing.
 
 The proxy translates gRPC into the broker's requests: POP for consumers, transaction checks for producers. Its
 times are short here, so that redeliveries and checks take seconds.
@@ -7,8 +7,10 @@ times are short here, so that redeliveries and checks take seconds.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,6 +25,7 @@ from tests.support.broker_load import read_all
 from tests.support.broker_requests import request, succeeded
 from tests.support.outcome import Event
 from tests.support.own_servers import OwnProxy
+from tests.support.ports import LOOPBACK, free_port
 from tests.support.raw_client import raw_client
 from tests.support.requirements import built_or_skip
 from tests.support.waiting import until
@@ -45,44 +48,66 @@ WAIT_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Own]:
-    """Our name server and broker; they must stop gracefully and log no error."""
-    with flawless_cluster(BROKER_SETTINGS) as cluster:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
+    """Our name server and broker, which serves gRPC, too; they must stop gracefully and log no error."""
+    file = tmp_path_factory.mktemp("local") / "rmq-proxy.json"
+    file.write_text(json.dumps(PROXY_SETTINGS))
+    own = {"grpcServerPort": str(free_port()), "proxyConfigPath": str(file)}
+    with flawless_cluster({**BROKER_SETTINGS, **own}) as cluster:
         yield cluster
 
 
-def _apache_proxy(servers: Own) -> ApacheProxy:
+@contextmanager
+def _apache_proxy(servers: Own) -> Iterator[str]:
+    """Apache's proxy in CLUSTER mode."""
     program = built_or_skip(toolchain.apache_proxy)
-    return ApacheProxy(program, servers[0].address, settings=PROXY_SETTINGS)
+    with asyncio.Runner() as runner:
+        proxy = ApacheProxy(program, servers[0].address, settings=PROXY_SETTINGS)
+        runner.run(proxy.__aenter__())
+        try:
+            yield proxy.address
+        finally:
+            runner.run(proxy.__aexit__(None, None, None))
 
 
-def _own_proxy(servers: Own) -> OwnProxy:
+@contextmanager
+def _own_proxy(servers: Own) -> Iterator[str]:
+    """Our proxy in CLUSTER mode; it must stop gracefully and log no error."""
     settings = {key: str(value) for key, value in PROXY_SETTINGS.items()}
-    return OwnProxy(servers[0].address, settings=settings)
+    with asyncio.Runner() as runner:
+        proxy = OwnProxy(servers[0].address, settings=settings)
+        runner.run(proxy.__aenter__())
+        try:
+            yield proxy.address
+            runner.run(proxy.stop())
+            assert not proxy.logged_errors(), "\n".join(proxy.logged_errors())
+        finally:
+            runner.run(proxy.__aexit__(None, None, None))
+
+
+@contextmanager
+def _broker(servers: Own) -> Iterator[str]:
+    """The broker itself (LOCAL mode)."""
+    yield f"{LOOPBACK}:{servers[1].settings['grpcServerPort']}"
 
 
 @pytest.fixture(
     scope="module",
     params=[
         pytest.param(_apache_proxy, marks=pytest.mark.java, id="apache"),
-        pytest.param(_own_proxy, id="own"),
+        pytest.param(_own_proxy, id="cluster"),
+        pytest.param(_broker, id="local"),
     ],
 )
 def clients(
     request: pytest.FixtureRequest, servers: Own, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PythonClients]:
     """The proxy and a process for the clients of all tests; each test uses topics and groups of its own."""
-    with asyncio.Runner() as runner:
-        proxy: ApacheProxy | OwnProxy = request.param(servers)
-        runner.run(proxy.__aenter__())
-        try:
-            with python_clients(proxy.address, tmp_path_factory.mktemp("python")) as clients:
-                yield clients
-            if isinstance(proxy, OwnProxy):
-                runner.run(proxy.stop())
-                assert not proxy.logged_errors(), "\n".join(proxy.logged_errors())
-        finally:
-            runner.run(proxy.__aexit__(None, None, None))
+    with (
+        request.param(servers) as address,
+        python_clients(address, tmp_path_factory.mktemp("python")) as clients,
+    ):
+        yield clients
 
 
 async def _topic(servers: Own, name: str, message_type: str = "NORMAL", queues: int = 1) -> str:
