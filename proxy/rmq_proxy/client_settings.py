@@ -47,6 +47,13 @@ class ClientSettings:
         merged.metric.on = False
         return merged
 
+    async def delivery(self, kept: Settings) -> tuple[bool, int]:
+        """Return whether a consumer's messages are delivered in order, and the most attempts of each."""
+        group = await self._metadata.group(kept.subscription.group.name)
+        if group is None:
+            return kept.subscription.fifo, kept.backoff_policy.max_attempts
+        return group.consume_message_orderly, group.retry_max_times + 1
+
     def _add_producer_policy(self, merged: Settings) -> None:
         settings = self._settings
         policy = merged.backoff_policy

@@ -19,7 +19,7 @@ log = logging.getLogger("rmq.proxy")
 
 CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 # A client that does not read its stream in time loses it, and opens another one.
-_WRITE_SECONDS: Final = 5.0
+_WRITE_SECONDS: Final = 30.0
 
 
 class TelemetryStream:
@@ -29,6 +29,8 @@ class TelemetryStream:
         self._context = context
         self._lock = asyncio.Lock()
         self.is_open = True
+        # Ends the stream after a failed write.
+        self.end: Callable[[], object] | None = None
 
     async def write(self, command: TelemetryCommand) -> bool:
         """Send a command; return whether the stream took it."""
@@ -38,8 +40,10 @@ class TelemetryStream:
                     return False
                 await self._context.write(command)
         except Exception as error:
-            log.info("telemetry not written cause=%s; the client opens another stream", error)
+            log.info("telemetry stream ended cause=%r; the client opens another one", error)
             self.is_open = False
+            if self.end is not None:
+                self.end()
         return self.is_open
 
 

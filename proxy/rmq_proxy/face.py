@@ -66,8 +66,11 @@ class GrpcFace:
         )
         self._transactions.register(dispatcher)
         self._routing = Routing(self._brokers, self._metadata, settings)
-        self._receiving = Receiving(self._brokers, self._pops, self._clients, self._renewals, settings)
-        self._sessions = Sessions(self._clients, ClientSettings(settings, self._metadata), self._transactions)
+        client_settings = ClientSettings(settings, self._metadata)
+        self._receiving = Receiving(
+            self._brokers, self._pops, self._clients, client_settings, self._renewals, settings
+        )
+        self._sessions = Sessions(self._clients, client_settings, self._transactions)
         self._handler = service_handler(
             self._routing,
             self._sessions,

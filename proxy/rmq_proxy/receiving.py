@@ -21,6 +21,7 @@ from rmq_remoting.tasks import cancel_all, shielded
 
 from .brokers import Brokers
 from .calls import Call
+from .client_settings import ClientSettings
 from .clients import ClientRegistry
 from .messages import message_of
 from .pops import Popped, PopRequest, Pops
@@ -49,12 +50,14 @@ class Receiving:
         brokers: Brokers,
         pops: Pops,
         clients: ClientRegistry,
+        client_settings: ClientSettings,
         renewals: Renewals,
         settings: ProxySettings,
     ) -> None:
         self._brokers = brokers
         self._pops = pops
         self._clients = clients
+        self._client_settings = client_settings
         self._renewals = renewals
         self._settings = settings
         self._tasks: set[asyncio.Task[None]] = set()
@@ -155,6 +158,7 @@ class Receiving:
             address = self._brokers.own.address
         if address is None:
             raise Refusal(Code.FORBIDDEN, "no readable queue")
+        in_order, max_attempts = await self._client_settings.delivery(client.settings)
         popped = await self._pops.pop(
             address,
             PopRequest(
@@ -165,11 +169,11 @@ class Receiving:
                 request.batch_size,
                 invisible_ms,
                 poll_ms,
-                client.settings.subscription.fifo,
+                in_order,
                 request.attempt_id if request.HasField("attempt_id") else None,
             ),
         )
-        self._sort_out(popped, subscription, group, topic, client.settings.backoff_policy.max_attempts)
+        self._sort_out(popped, subscription, group, topic, max_attempts)
         if renews:
             for message in popped.messages:
                 handle = ReceiptHandle.parse(message.properties[PROPERTY_POP_CK])

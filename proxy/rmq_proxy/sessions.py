@@ -68,6 +68,7 @@ class Sessions:
         """Process the commands of a client until its stream ends, or the proxy stops."""
         stream = TelemetryStream(context)
         reading = asyncio.get_running_loop().create_task(self._read(call, commands, stream))
+        stream.end = reading.cancel
         self._readings.add(reading)
         try:
             await asyncio.wait([reading])

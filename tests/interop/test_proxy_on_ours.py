@@ -1,47 +1,28 @@
 """Apache's Python client for 5.x, and between it and our broker Apache's proxy 5.3.3, ours, or nothing.
 
-The proxy translates gRPC into the broker's requests: POP for consumers, transaction checks for producers. Its
-times are short here, so that redeliveries and checks take seconds.
+The proxy translates gRPC into the broker's requests: POP for consumers, transaction checks for producers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from rmq_client.admin import Admin
 from rmq_remoting.bodies.group import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from rmq_remoting.codes import RequestCode
-from tests.interop.clusters import Own, flawless_cluster
+from tests.interop.clusters import Own
+from tests.interop.grpc_fronts import apache_proxy, broker_itself, cluster_with_grpc, own_proxy
 from tests.interop.proxy_clients import PythonClients, Refused, SimpleConsumer, python_clients
-from tests.support import toolchain
-from tests.support.apache_proxy import ApacheProxy
 from tests.support.broker_load import read_all
 from tests.support.broker_requests import request, succeeded
 from tests.support.outcome import Event
-from tests.support.own_servers import OwnProxy
-from tests.support.ports import LOOPBACK, free_port
 from tests.support.raw_client import raw_client
-from tests.support.requirements import built_or_skip
 from tests.support.waiting import until
 
-BROKER_SETTINGS = {
-    "enablePropertyFilter": "true",
-    "recallMessageEnable": "true",
-    "transactionTimeOut": "500",
-    "transactionCheckInterval": "500",
-}
-PROXY_SETTINGS = {
-    "minInvisibleTimeMillsForRecv": 1000,
-    "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
-    "transactionHeartbeatPeriodSecond": 1,
-    "defaultInvisibleTimeMills": 4000,  # of messages of push consumers
-}
 RETRY_DELAY_MS = 1000
 INVALID_RECEIPT_HANDLE = 40013
 WAIT_SECONDS = 30.0
@@ -49,54 +30,16 @@ WAIT_SECONDS = 30.0
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
-    """Our name server and broker, which serves gRPC, too; they must stop gracefully and log no error."""
-    file = tmp_path_factory.mktemp("local") / "rmq-proxy.json"
-    file.write_text(json.dumps(PROXY_SETTINGS))
-    own = {"grpcServerPort": str(free_port()), "proxyConfigPath": str(file)}
-    with flawless_cluster({**BROKER_SETTINGS, **own}) as cluster:
+    with cluster_with_grpc(tmp_path_factory.mktemp("local")) as cluster:
         yield cluster
-
-
-@contextmanager
-def _apache_proxy(servers: Own) -> Iterator[str]:
-    """Apache's proxy in CLUSTER mode."""
-    program = built_or_skip(toolchain.apache_proxy)
-    with asyncio.Runner() as runner:
-        proxy = ApacheProxy(program, servers[0].address, settings=PROXY_SETTINGS)
-        runner.run(proxy.__aenter__())
-        try:
-            yield proxy.address
-        finally:
-            runner.run(proxy.__aexit__(None, None, None))
-
-
-@contextmanager
-def _own_proxy(servers: Own) -> Iterator[str]:
-    """Our proxy in CLUSTER mode; it must stop gracefully and log no error."""
-    settings = {key: str(value) for key, value in PROXY_SETTINGS.items()}
-    with asyncio.Runner() as runner:
-        proxy = OwnProxy(servers[0].address, settings=settings)
-        runner.run(proxy.__aenter__())
-        try:
-            yield proxy.address
-            runner.run(proxy.stop())
-            assert not proxy.logged_errors(), "\n".join(proxy.logged_errors())
-        finally:
-            runner.run(proxy.__aexit__(None, None, None))
-
-
-@contextmanager
-def _broker(servers: Own) -> Iterator[str]:
-    """The broker itself (LOCAL mode)."""
-    yield f"{LOOPBACK}:{servers[1].settings['grpcServerPort']}"
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(_apache_proxy, marks=pytest.mark.java, id="apache"),
-        pytest.param(_own_proxy, id="cluster"),
-        pytest.param(_broker, id="local"),
+        pytest.param(apache_proxy, marks=pytest.mark.java, id="apache"),
+        pytest.param(own_proxy, id="cluster"),
+        pytest.param(broker_itself, id="local"),
     ],
 )
 def clients(
