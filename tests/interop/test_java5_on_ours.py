@@ -38,15 +38,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def proxy(servers: Own) -> Iterator[str]:
-    with own_proxy(servers) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def broker(servers: Own) -> Iterator[str]:
-    with broker_itself(servers) as address:
+@pytest.fixture(
+    scope="module", params=[pytest.param(own_proxy, id="cluster"), pytest.param(broker_itself, id="local")]
+)
+def address(request: pytest.FixtureRequest, servers: Own) -> Iterator[str]:
+    with request.param(servers) as address:
         yield address
 
 
@@ -85,44 +81,42 @@ def _of(events: list[Event], kind: str) -> list[Event]:
     return [event for event in events if event["event"] == kind]
 
 
-@pytest.mark.parametrize("front", ["proxy", "broker"])
-async def test_a_simple_consumer_receives_what_was_sent(
-    scenarios: Scenarios, front: str, request: pytest.FixtureRequest
-) -> None:
-    events = await scenarios.run(request.getfixturevalue(front), "normal", "NORMAL")
+async def test_a_simple_consumer_receives_what_was_sent(scenarios: Scenarios, address: str) -> None:
+    events = await scenarios.run(address, "normal", "NORMAL")
     received = _of(events, "received")
-    assert [(event["body"], event["attempt"]) for event in received] == [("a", 1), ("b", 1), ("b", 2)]
+    attempts = [(event["body"], event["attempt"]) for event in received]
+    assert sorted(attempts[:2]) == [("a", 1), ("b", 1)]  # of two queues
+    assert attempts[2:] == [("b", 2)]
     assert {event["id"] for event in received} == {event["id"] for event in _of(events, "sent")}
-    first = received[0]
+    first = min(received, key=lambda event: str(event["body"]))
     assert (first["tag"], first["keys"], first["colour"]) == ("Ta", "key-a", "red")
 
 
-async def test_a_push_consumer_keeps_the_order_of_message_groups(scenarios: Scenarios, proxy: str) -> None:
-    delivered = _of(await scenarios.run(proxy, "fifo", "FIFO", fifo=True), "delivered")
+async def test_a_push_consumer_keeps_the_order_of_message_groups(scenarios: Scenarios, address: str) -> None:
+    delivered = _of(await scenarios.run(address, "fifo", "FIFO", fifo=True), "delivered")
     accepted = [event["body"] for event in delivered if event["accepted"]]
     for group in ("g0", "g1", "g2"):
         assert [body for body in accepted if body.startswith(group)] == [f"{group}:{n}" for n in range(3)]
 
 
-async def test_refused_messages_are_redelivered_to_a_push_consumer(scenarios: Scenarios, proxy: str) -> None:
-    delivered = _of(await scenarios.run(proxy, "retry", "NORMAL"), "delivered")
+async def test_refused_messages_are_redelivered_to_a_push_consumer(
+    scenarios: Scenarios, address: str
+) -> None:
+    delivered = _of(await scenarios.run(address, "retry", "NORMAL"), "delivered")
     attempts = sorted((event["body"], event["attempt"], event["accepted"]) for event in delivered)
     assert attempts == [(body, attempt, attempt == 2) for body in "abc" for attempt in (1, 2)]
 
 
 async def test_delayed_messages_arrive_when_due_and_recalled_ones_never(
-    scenarios: Scenarios, proxy: str
+    scenarios: Scenarios, address: str
 ) -> None:
-    events = await scenarios.run(proxy, "delay", "DELAY")
+    events = await scenarios.run(address, "delay", "DELAY")
     (due,), (received,) = _of(events, "due"), _of(events, "received")
     assert received["body"] == "kept"
     assert received["at_ms"] >= due["at_ms"]
 
 
-@pytest.mark.parametrize("front", ["proxy", "broker"])
-async def test_transactions_are_committed_rolled_back_and_checked(
-    scenarios: Scenarios, front: str, request: pytest.FixtureRequest
-) -> None:
-    events = await scenarios.run(request.getfixturevalue(front), "transaction", "TRANSACTION")
+async def test_transactions_are_committed_rolled_back_and_checked(scenarios: Scenarios, address: str) -> None:
+    events = await scenarios.run(address, "transaction", "TRANSACTION")
     assert {event["body"] for event in _of(events, "received")} == {"open", "committed"}
     assert "open" in {event["body"] for event in _of(events, "checked")}

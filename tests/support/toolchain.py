@@ -185,6 +185,7 @@ BUILDS: dict[str, Callable[[], object]] = {
     "apache-servers": apache_servers,
     "apache-proxy": apache_proxy,
     "java": java_client,
+    "java5": java5_client,
     "go": go_client,
     "node": node_client,
     "bench": bench_client,
