@@ -127,7 +127,7 @@ class Receiving:
         return rpc.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     async def stop(self) -> None:
-        """Cancel what is left in the background."""
+        """Cancel the acknowledgements and forwards that run in the background."""
         await cancel_all(self._tasks)
 
     # --- a receive ---

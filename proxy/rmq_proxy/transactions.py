@@ -97,7 +97,7 @@ class TransactionProducers:
         self._start(self._ask(header, messages[0], connection.peer))
 
     async def stop(self) -> None:
-        """Cancel what is in flight. Brokers repeat their checks."""
+        """Cancel the checks and heartbeats in flight. Brokers repeat their checks."""
         await cancel_all(self._tasks)
 
     async def _announce_until_current(self) -> None:

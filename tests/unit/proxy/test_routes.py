@@ -66,7 +66,7 @@ def test_in_local_mode_only_the_own_broker_counts() -> None:
     route = TopicRoute.of("T", _data(_queues("broker-a"), _queues("broker-b")), "broker-b")
     assert {queue.broker_name for queue in route.write_queues} == {"broker-b"}
     assert route.broker_to_receive_from("broker-a") == "broker-b"
-    assert len(route.queue_datas) == 2  # clients are told of all
+    assert len(route.queue_datas) == 2  # clients get the whole route
 
 
 def test_an_order_configuration_names_the_queues_to_write() -> None:
