@@ -67,11 +67,30 @@ class ClientRegistry:
         self._expired_seconds = expired_seconds
         self._clock = clock
         self._clients: dict[str, Client] = {}
+        # Requests wait for clients that have not reported their settings yet.
+        self._arrivals: dict[str, asyncio.Event] = {}
         # Called with a client that has left or expired.
         self.on_leave: list[Callable[[Client], None]] = []
 
     def get(self, client_id: str) -> Client | None:
         """Return a client; None if it has not reported its settings."""
+        return self._clients.get(client_id)
+
+    async def wait_for(self, client_id: str, seconds: float) -> Client | None:
+        """Return a client as `get`, and wait for its settings if they have not arrived yet.
+
+        A simple consumer of Apache's Python client receives at once, and may overtake its own settings.
+        """
+        known = self._clients.get(client_id)
+        if known is not None:
+            return known
+        arrived = self._arrivals.setdefault(client_id, asyncio.Event())
+        try:
+            async with asyncio.timeout(seconds):
+                await arrived.wait()
+        except TimeoutError:
+            if self._arrivals.get(client_id) is arrived:
+                del self._arrivals[client_id]
         return self._clients.get(client_id)
 
     def report(self, client_id: str, settings: Settings) -> Client:
@@ -85,6 +104,9 @@ class ClientRegistry:
             client.topics = frozenset(topic.name for topic in settings.publishing.topics)
         if settings.HasField("subscription"):
             client.group = settings.subscription.group.name
+        arrived = self._arrivals.pop(client_id, None)
+        if arrived is not None:
+            arrived.set()
         return client
 
     def touch(self, client: Client) -> None:

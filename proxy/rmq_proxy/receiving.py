@@ -38,6 +38,8 @@ log = logging.getLogger("rmq.proxy")
 
 # Clients before this version do not know the code ILLEGAL_POLLING_TIME.
 _KNOWS_POLLING_TIME: Final = "5.0.3"
+# How long a receive waits for the settings of its client.
+_SETTINGS_SECONDS: Final = 3.0
 # Messages that could not be written to a client become visible again after this time.
 _UNDELIVERED_INVISIBLE_MS: Final = 1000
 
@@ -134,7 +136,7 @@ class Receiving:
 
     async def _popped(self, call: Call, request: rpc.ReceiveMessageRequest) -> Popped:
         """Pop, and return the messages for the client. Raises Refusal, ClientError."""
-        client = self._clients.get(call.client_id)
+        client = await self._clients.wait_for(call.client_id, _SETTINGS_SECONDS)
         if client is None:
             raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
         self._clients.touch(client)
@@ -187,9 +189,9 @@ class Receiving:
         least, most = self._settings.min_long_polling_ms, self._settings.max_long_polling_ms
         remaining = call.remaining_ms
         if request.HasField("long_polling_timeout"):
-            wanted = request.long_polling_timeout.ToMilliseconds()
+            wanted = int(request.long_polling_timeout.ToMilliseconds())
         elif remaining is not None:
-            wanted = remaining - settings.request_timeout.ToMilliseconds() // 2
+            wanted = remaining - int(settings.request_timeout.ToMilliseconds()) // 2
         else:
             wanted = most
         poll_ms = min(max(wanted, least), most)

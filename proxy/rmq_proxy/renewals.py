@@ -195,16 +195,19 @@ class Renewals:
     def _release(self, key: _Key) -> None:
         for held in self._held.pop(key, {}).values():
             held.is_over = True
-            self._start(self._change(held, self._settings.invisible_time_when_clear_ms))
+            self._start(self._released(held))
+
+    async def _released(self, held: _Held) -> None:
+        async with self._slots, held.lock:
+            await self._change(held, self._settings.invisible_time_when_clear_ms)
 
     async def _change(self, held: _Held, invisible_ms: int) -> None:
         try:
-            async with self._slots, held.lock:
-                await self._pops.change_invisible(held.group, held.topic, held.handle, invisible_ms)
+            await self._pops.change_invisible(held.group, held.topic, held.handle, invisible_ms)
         except (ClientError, Refusal) as error:
             log.info(
-                "message of a client that has gone not released id=%s group=%s cause=%s; it becomes visible "
-                "again after its invisible time",
+                "message not released id=%s group=%s cause=%s; it becomes visible again after its invisible "
+                "time",
                 held.message_id,
                 held.group,
                 error,

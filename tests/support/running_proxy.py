@@ -25,7 +25,7 @@ async def running_proxy(namesrv_address: str, **keys: Any) -> AsyncIterator[Prox
         **_SHORT_TIMES,
         **keys,
     }
-    settings = ProxyDaemonSettings(namesrvAddr=namesrv_address, **chosen)
+    settings = ProxyDaemonSettings.model_validate({"namesrvAddr": namesrv_address, **chosen})
     deaths: list[str] = []
     supervisor = TaskSupervisor(lambda name, error: deaths.append(f"{name}: {error!r}"))
     proxy = Proxy(settings, supervisor)

@@ -150,7 +150,7 @@ def test_refusals_have_the_codes_and_texts_of_apaches_proxy(
 
 
 def test_bodies_are_neither_empty_nor_too_large() -> None:
-    outgoing = OutgoingMessages(ProxySettings(maxMessageSize=10))
+    outgoing = OutgoingMessages(ProxySettings.model_validate({"maxMessageSize": 10}))
     outgoing.convert(_message(b"x" * 10), PEER)
     for body, code in ((b"", Code.MESSAGE_BODY_EMPTY), (b"x" * 11, Code.MESSAGE_BODY_TOO_LARGE)):
         with pytest.raises(Refusal) as refused:
