@@ -15,7 +15,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from rmq_client.network.broker_api import BrokerApi
 from rmq_client.network.name_servers import NameServers
+from rmq_client.settings import ClientSettings as SdkSettings
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.dispatch import Dispatcher
@@ -26,6 +28,7 @@ from .clients import ClientRegistry
 from .metadata import Metadata
 from .pops import Pops
 from .protocol.pool import POOL
+from .pulling import Pulling
 from .receiving import Receiving
 from .renewals import Renewals
 from .routing import Routing
@@ -70,12 +73,15 @@ class GrpcFace:
         self._receiving = Receiving(
             self._brokers, self._pops, self._clients, client_settings, self._renewals, settings
         )
+        timeout_seconds = settings.request_timeout_ms / 1000
+        offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
         self._sessions = Sessions(self._clients, client_settings, self._transactions)
         self._handler = service_handler(
             self._routing,
             self._sessions,
             Sending(self._brokers, self._metadata, settings),
             self._receiving,
+            Pulling(self._brokers, offsets, settings),
         )
         self._health: Any = None
         self._server: Any = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, Final
 
 from rmq_client.consumer.subscription import Sql, Subscription
@@ -66,7 +66,7 @@ class Receiving:
 
     async def receive(
         self, call: Call, request: rpc.ReceiveMessageRequest
-    ) -> AsyncIterator[rpc.ReceiveMessageResponse]:
+    ) -> AsyncGenerator[rpc.ReceiveMessageResponse, None]:
         """Yield the status, the messages, and the time of the delivery. A failure is a status, too."""
         undelivered: list[MessageExt] = []
         popping = asyncio.get_running_loop().create_task(self._popped(call, request))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
 
 from .calls import Call
 from .protocol import service_pb2 as rpc
+from .pulling import Pulling
 from .receiving import Receiving
 from .routing import Routing
 from .sending import Sending
@@ -18,7 +20,9 @@ from .statuses import Refusal, status_of
 NAME: Final = rpc.DESCRIPTOR.services_by_name["MessagingService"].full_name
 
 
-def service_handler(routing: Routing, sessions: Sessions, sending: Sending, receiving: Receiving) -> Any:
+def service_handler(
+    routing: Routing, sessions: Sessions, sending: Sending, receiving: Receiving, pulling: Pulling
+) -> Any:
     """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC."""
     unary: dict[str, tuple[Callable[[Call, Any], Awaitable[Any]], type[Any], type[Any]]] = {
         "QueryRoute": (routing.query_route, rpc.QueryRouteRequest, rpc.QueryRouteResponse),
@@ -47,6 +51,9 @@ def service_handler(routing: Routing, sessions: Sessions, sending: Sending, rece
             rpc.ForwardMessageToDeadLetterQueueRequest,
             rpc.ForwardMessageToDeadLetterQueueResponse,
         ),
+        "UpdateOffset": (pulling.update_offset, rpc.UpdateOffsetRequest, rpc.UpdateOffsetResponse),
+        "GetOffset": (pulling.get_offset, rpc.GetOffsetRequest, rpc.GetOffsetResponse),
+        "QueryOffset": (pulling.query_offset, rpc.QueryOffsetRequest, rpc.QueryOffsetResponse),
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
@@ -57,9 +64,14 @@ def service_handler(routing: Routing, sessions: Sessions, sending: Sending, rece
         for name, (method, request, response) in unary.items()
     }
     handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-        _receiving(receiving),
+        _streaming(receiving.receive, rpc.ReceiveMessageResponse),
         request_deserializer=rpc.ReceiveMessageRequest.FromString,
         response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
+    )
+    handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
+        _streaming(pulling.pull, rpc.PullMessageResponse),
+        request_deserializer=rpc.PullMessageRequest.FromString,
+        response_serializer=rpc.PullMessageResponse.SerializeToString,
     )
     handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
         _telemetry(sessions),
@@ -83,15 +95,20 @@ def _answering(
     return handle
 
 
-def _receiving(receiving: Receiving) -> Callable[[Any, Any], AsyncIterator[rpc.ReceiveMessageResponse]]:
-    async def handle(request: Any, context: Any) -> AsyncIterator[rpc.ReceiveMessageResponse]:
+def _streaming(
+    method: Callable[[Call, Any], AsyncGenerator[Any, None]], response: type[Any]
+) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
+    """Return a handler of a method that yields its responses, and turns its own errors into a status."""
+
+    async def handle(request: Any, context: Any) -> AsyncGenerator[Any, None]:
         try:
             call = Call.of(context)
         except Refusal as refusal:
-            yield rpc.ReceiveMessageResponse(status=status_of(refusal))
+            yield response(status=status_of(refusal))
             return
-        async for response in receiving.receive(call, request):
-            yield response
+        async with aclosing(method(call, request)) as responses:
+            async for each in responses:
+                yield each
 
     return handle
 

@@ -91,7 +91,7 @@ async def test_a_call_needs_a_client_id(cluster: RunningCluster) -> None:
 
 async def test_methods_that_are_missing_are_unimplemented(client: GrpcClient) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await client.call("QueryOffset", rpc.QueryOffsetRequest())
+        await client.channel.unary_unary(f"/{NAME}/SyncLiteSubscription")(b"")
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -327,6 +327,52 @@ async def test_filters_select_by_tag_and_by_sql(client: GrpcClient) -> None:
     assert refused.code == Code.ILLEGAL_FILTER_EXPRESSION
 
 
+async def test_a_queue_is_pulled_from_any_offset(client: GrpcClient) -> None:
+    queue = pb.MessageQueue(topic=resource("U"), id=0, broker=pb.Broker(name="broker-a"))
+    for number, tag in enumerate("AAB"):
+        await client.send(message("U", b"%d" % number, message_id=f"0{number}", tag=tag))
+    request = rpc.PullMessageRequest(group=resource("G"), message_queue=queue, batch_size=32)
+    status, pulled, following = await client.pull(request)
+    assert (status.code, [each.body for each in pulled], following) == (Code.OK, [b"0", b"1", b"2"], 3)
+    request.filter_expression.type, request.filter_expression.expression = pb.TAG, "B"
+    request.offset = 1
+    assert [each.body for each in (await client.pull(request))[1]] == [b"2"]
+    request.offset = 3
+    status, pulled, following = await client.pull(request)
+    assert (status.code, pulled, following) == (Code.MESSAGE_NOT_FOUND, [], 3)
+    request.offset = 99
+    status, _, following = await client.pull(request)
+    assert (status.code, following) == (Code.ILLEGAL_OFFSET, 3)
+    request.message_queue.broker.name = "unknown"
+    assert (await client.pull(request))[0].code == Code.BAD_REQUEST
+
+
+async def test_offsets_are_committed_and_queried(client: GrpcClient) -> None:
+    queue = pb.MessageQueue(topic=resource("U"), id=0, broker=pb.Broker(name="broker-a"))
+    get = rpc.GetOffsetRequest(group=resource("G"), message_queue=queue)
+    assert (await client.call("GetOffset", get)).status.code == Code.OFFSET_NOT_FOUND
+    for number in range(3):
+        await client.send(message("U", message_id=f"0{number}"))
+    commit = rpc.UpdateOffsetRequest(group=resource("G"), message_queue=queue, offset=2)
+    assert (await client.call("UpdateOffset", commit)).status.code == Code.CONSUMER_GROUP_NOT_FOUND
+    await client.consume("G", "U")
+    await client.receive("G", "U")  # creates the group
+    assert (await client.call("UpdateOffset", commit)).status.code == Code.OK
+    answer = await client.call("GetOffset", get)
+    assert (answer.status.code, answer.offset) == (Code.OK, 2)
+    commit.offset = -1
+    assert (await client.call("UpdateOffset", commit)).status.code == Code.ILLEGAL_OFFSET
+    query = rpc.QueryOffsetRequest(message_queue=queue)
+    found = {}
+    for policy in (pb.BEGINNING, pb.END, pb.TIMESTAMP):
+        query.query_offset_policy = policy
+        if policy == pb.TIMESTAMP:
+            assert (await client.call("QueryOffset", query)).status.code == Code.BAD_REQUEST
+            query.timestamp.FromSeconds(1)
+        found[policy] = (await client.call("QueryOffset", query)).offset
+    assert found == {pb.BEGINNING: 0, pb.END: 3, pb.TIMESTAMP: 0}
+
+
 async def test_the_deadline_must_leave_time_to_poll(cluster: RunningCluster) -> None:
     async with running_proxy(cluster.address, grpcClientConsumerMinLongPollingTimeoutMillis=5000) as proxy:
         for version, code in (("5.0.2", Code.BAD_REQUEST), ("5.0.3", Code.ILLEGAL_POLLING_TIME)):
@@ -334,6 +380,23 @@ async def test_the_deadline_must_leave_time_to_poll(cluster: RunningCluster) -> 
                 await client.consume("G", "U")
                 status, _ = await client.receive("G", "U", deadline=4)
                 assert status.code == code
+
+
+async def test_a_call_without_a_deadline_is_served(client: GrpcClient) -> None:
+    await client.consume("G", "U")
+    status, _ = await client.receive("G", "U", deadline=None)
+    assert status.code == Code.MESSAGE_NOT_FOUND
+    answer = await client.call("Heartbeat", rpc.HeartbeatRequest(group=resource("G")), deadline=None)
+    assert answer.status.code == Code.OK
+
+
+async def test_a_receive_waits_for_the_settings_of_its_client(client: GrpcClient) -> None:
+    receiving = asyncio.ensure_future(client.receive("G", "U"))
+    await asyncio.wait([receiving], timeout=0.2)
+    assert not receiving.done()
+    await client.consume("G", "U")
+    status, _ = await receiving
+    assert status.code == Code.MESSAGE_NOT_FOUND
 
 
 async def test_invisible_times_have_bounds(cluster: RunningCluster) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.interop.clusters import Own, flawless_cluster
+from tests.interop.clusters import Cluster, Own, flawless_cluster
 from tests.support import toolchain
 from tests.support.apache_proxy import ApacheProxy
 from tests.support.own_servers import OwnProxy
@@ -43,7 +43,7 @@ def cluster_with_grpc(folder: Path) -> Iterator[Own]:
 
 
 @contextmanager
-def apache_proxy(servers: Own) -> Iterator[str]:
+def apache_proxy(servers: Cluster) -> Iterator[str]:
     """Apache's proxy in CLUSTER mode."""
     program = built_or_skip(toolchain.apache_proxy)
     with asyncio.Runner() as runner:
@@ -56,7 +56,7 @@ def apache_proxy(servers: Own) -> Iterator[str]:
 
 
 @contextmanager
-def own_proxy(servers: Own) -> Iterator[str]:
+def own_proxy(servers: Cluster) -> Iterator[str]:
     """Our proxy in CLUSTER mode; it must stop gracefully and log no error."""
     settings = {key: str(value) for key, value in PROXY_SETTINGS.items()}
     with asyncio.Runner() as runner:

@@ -71,6 +71,23 @@ class GrpcClient:
                 messages.append(response.message)
         return status, messages
 
+    async def pull(self, request: rpc.PullMessageRequest) -> tuple[pb.Status, list[pb.Message], int]:
+        """Pull once; return the status, the messages and the next offset."""
+        stream = self.channel.unary_stream(
+            f"/{NAME}/PullMessage",
+            request_serializer=rpc.PullMessageRequest.SerializeToString,
+            response_deserializer=rpc.PullMessageResponse.FromString,
+        )(request, timeout=DEADLINE_SECONDS, metadata=self._metadata)
+        status, messages, next_offset = pb.Status(), [], -1
+        async for response in stream:
+            if response.HasField("status"):
+                status = response.status
+            elif response.HasField("message"):
+                messages.append(response.message)
+            else:
+                next_offset = response.next_offset
+        return status, messages, next_offset
+
     async def receive_all(self, group: str, topic: str, count: int, **how: Any) -> list[pb.Message]:
         """Receive until there are `count` messages."""
         received: list[pb.Message] = []
