@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rmq_client.errors import UnreachableError, broker_error, request_failure
+from rmq_client.errors import ClientError, UnreachableError, broker_error, request_failure
 from rmq_client.network.name_servers import NameServers
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
@@ -89,7 +89,7 @@ class Brokers:
             route = await self._routes.get(broker_name)
         except UnreachableError:
             raise
-        except Exception as error:
+        except ClientError as error:
             log.info("broker not found broker=%s cause=%s", broker_name, error)
             return None
         return route.master(broker_name)

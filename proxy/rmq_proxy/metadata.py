@@ -97,7 +97,7 @@ class Metadata:
         try:
             return await self._topics.get(topic)
         except ClientError as error:
-            log.info("type of topic unknown topic=%s cause=%s", topic, error)
+            log.debug("type of topic unknown topic=%s cause=%s", topic, error)
             return TopicType.UNSPECIFIED
 
     async def group(self, name: str) -> SubscriptionGroupConfig | None:
@@ -105,7 +105,7 @@ class Metadata:
         try:
             return await self._groups.get(name)
         except ClientError as error:
-            log.info("configuration of group unknown group=%s cause=%s", name, error)
+            log.debug("configuration of group unknown group=%s cause=%s", name, error)
             return None
 
     async def stop(self) -> None:

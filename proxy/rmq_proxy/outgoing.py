@@ -88,9 +88,11 @@ class OutgoingMessages:
             check_message_group(system.message_group, self._settings.max_message_group_size)
             properties[PROPERTY_SHARDING_KEY] = system.message_group
         if system.trace_context:
+            check_characters(system.trace_context, _PROPERTY_KEY, "the trace context")
             properties[PROPERTY_TRACE_CONTEXT] = system.trace_context
         born_host = system.born_host if system.born_host.strip() else peer
         if born_host:
+            check_characters(born_host, _PROPERTY_KEY, "the born host")
             properties[PROPERTY_BORN_HOST] = born_host
         if system.HasField("born_timestamp"):
             properties[PROPERTY_BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())

@@ -80,8 +80,6 @@ class Receiving:
                     undelivered.pop(0)
             else:
                 yield rpc.ReceiveMessageResponse(status=_nothing(popped))
-        except GeneratorExit:
-            raise
         except Exception as error:
             yield rpc.ReceiveMessageResponse(status=status_of(error))
         finally:

@@ -111,8 +111,6 @@ def check_key(key: str) -> None:
 def check_message_group(group: str, most_bytes: int) -> None:
     """Refuse a message group that is blank, too long or has control characters; 0 bytes is no limit."""
     check_not_blank(group, Code.ILLEGAL_MESSAGE_GROUP, "message group")
-    if most_bytes <= 0:
-        return
-    if len(group.encode()) >= most_bytes:
+    if 0 < most_bytes <= len(group.encode()):
         raise Refusal(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {most_bytes}")
     check_characters(group, Code.ILLEGAL_MESSAGE_GROUP, "message group")

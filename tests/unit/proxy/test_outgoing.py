@@ -109,6 +109,11 @@ def _many_properties(message: pb.Message) -> None:
         (_set("tag", "a\x01"), Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain control character"),
         (_set("keys", "\t"), Code.ILLEGAL_MESSAGE_KEY, "key cannot be the char sequence of whitespace"),
         (_set("keys", "a\x7f"), Code.ILLEGAL_MESSAGE_KEY, "key cannot contain control character"),
+        (
+            _set("message_group", "a\x01"),
+            Code.ILLEGAL_MESSAGE_GROUP,
+            "message group cannot contain control character",
+        ),
         (_set("message_group", "x" * 64), Code.ILLEGAL_MESSAGE_GROUP, "message group exceed the max size 64"),
         (_property("TAGS", "x"), Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "property is used by system: TAGS"),
         (
@@ -120,6 +125,17 @@ def _many_properties(message: pb.Message) -> None:
             _property("a", "x\n"),
             Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
             "the value of property cannot contain control character",
+        ),
+        # These two would add properties of their own to the message.
+        (
+            _set("trace_context", "a\x02TAGS\x01b"),
+            Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+            "the trace context cannot contain control character",
+        ),
+        (
+            _set("born_host", "a\x02TAGS\x01b"),
+            Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+            "the born host cannot contain control character",
         ),
         (_many_properties, Code.MESSAGE_PROPERTIES_TOO_LARGE, "too many user properties, max is 128"),
         (
