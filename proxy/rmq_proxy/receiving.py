@@ -38,8 +38,11 @@ log = logging.getLogger("rmq.proxy")
 
 # Clients before this version do not know the code ILLEGAL_POLLING_TIME.
 _KNOWS_POLLING_TIME: Final = "5.0.3"
-# How long a receive waits for the settings of its client.
-_SETTINGS_SECONDS: Final = 3.0
+# Attempts of messages of a group that no broker tells the configuration of.
+_MOST_ATTEMPTS: Final = 17
+# How long a receive waits for the settings of its client. Those of a new client are on their way. After a
+# restart of the proxy, Apache's Python client reports its settings within five minutes only.
+_SETTINGS_SECONDS: Final = 1.0
 # Messages that could not be written to a client become visible again after this time.
 _UNDELIVERED_INVISIBLE_MS: Final = 1000
 
@@ -134,13 +137,13 @@ class Receiving:
 
     async def _popped(self, call: Call, request: rpc.ReceiveMessageRequest) -> Popped:
         """Pop, and return the messages for the client. Raises Refusal, ClientError."""
-        client = await self._clients.wait_for(call.client_id, _SETTINGS_SECONDS)
-        if client is None:
-            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-        self._clients.touch(client)
-        poll_ms = self._poll_ms(call, request, client.settings)
         queue = request.message_queue
         topic, group = check_topic(queue.topic.name), check_group(request.group.name)
+        client = await self._clients.wait_for(call.client_id, _SETTINGS_SECONDS)
+        if client is None:
+            client = self._clients.report(call.client_id, _assumed_settings(request))
+        self._clients.touch(client)
+        poll_ms = self._poll_ms(call, request, client.settings)
         renews = request.auto_renew and self._settings.enable_proxy_auto_renew
         invisible_ms = self._settings.default_invisible_time_ms
         if not renews:
@@ -284,6 +287,15 @@ def subscription_of(topic: str, expression: pb.FilterExpression) -> Subscription
         return Subscription(topic, Sql(text) if by_properties else text or SUBSCRIBE_ALL, 0)
     except UsageError as error:
         raise Refusal(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
+
+
+def _assumed_settings(request: rpc.ReceiveMessageRequest) -> pb.Settings:
+    """Return settings of a client that has reported none; order and attempts come from its group."""
+    client_type = pb.PUSH_CONSUMER if request.auto_renew else pb.SIMPLE_CONSUMER
+    settings = pb.Settings(client_type=client_type)
+    settings.subscription.group.CopyFrom(request.group)
+    settings.backoff_policy.max_attempts = _MOST_ATTEMPTS
+    return settings
 
 
 def _nothing(popped: Popped) -> pb.Status:

@@ -399,6 +399,16 @@ async def test_a_receive_waits_for_the_settings_of_its_client(client: GrpcClient
     assert status.code == Code.MESSAGE_NOT_FOUND
 
 
+async def test_a_consumer_of_an_earlier_proxy_is_served(client: GrpcClient) -> None:
+    status, _ = await client.receive("G", "U")  # it reported its settings to a proxy that is gone
+    assert status.code == Code.MESSAGE_NOT_FOUND
+    answer = await client.call("Heartbeat", rpc.HeartbeatRequest(group=resource("G")))
+    assert answer.status.code == Code.OK
+    await client.send(message("U"))
+    (received,) = await client.receive_all("G", "U", 1, renew=True)
+    assert (await client.acknowledge("G", "U", received)).status.code == Code.OK
+
+
 async def test_invisible_times_have_bounds(cluster: RunningCluster) -> None:
     async with (
         running_proxy(cluster.address, minInvisibleTimeMillsForRecv=10_000) as proxy,
