@@ -105,7 +105,7 @@ clean: ## remove everything that can be rebuilt
 	rm -rf $(VENV) $(SPARK_BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(WHEEL_BUILT): $(INSTALLED) hatch_build.py $(shell find remoting namesrv broker client cli spark_connector faststream_broker testing -name '*.py')
+$(WHEEL_BUILT): $(INSTALLED) hatch_build.py $(shell find remoting namesrv broker client cli proxy spark_connector faststream_broker testing -name '*.py')
 	rm -f dist/*.whl
 	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 	  --no-deps --wheel-dir dist .

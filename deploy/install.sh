@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs rmq into a virtual environment of its own, as the container images do and as the systemd units expect:
 #
-#   sh deploy/install.sh SOURCE PREFIX [EXTRA]     SOURCE: a checkout; EXTRA: broker (default) or spark
+#   sh deploy/install.sh SOURCE PREFIX [EXTRA]     SOURCE: a checkout; EXTRA: broker (default), proxy or spark
 #
 # PYTHON names the interpreter (python3; 3.11 or newer). COMPILE=1 compiles the hot path, which needs a C compiler
 # and takes two minutes. PREFIX is replaced as a whole if it is an environment already: stop the daemons before.

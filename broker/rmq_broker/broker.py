@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from .acting.service import ActingService
+    from .local_proxy import LocalProxy
     from .master_services import MasterServices
     from .monitoring.broker_metrics import BrokerMetrics
     from .network.address import BrokerAddress
@@ -53,7 +54,9 @@ class Broker:
         replication: ReplicationService,
         listeners: Listeners,
         metrics: BrokerMetrics,
+        local_proxy: LocalProxy | None = None,
     ) -> None:
+        """`local_proxy`: the gRPC face of a broker that has one."""
         self.settings = settings
         self.address = address
         self.services = services
@@ -63,6 +66,7 @@ class Broker:
         self.replication = replication
         self.listeners = listeners
         self.metrics = metrics
+        self._local_proxy = local_proxy
         self._supervisor = supervisor
         self._is_loaded = False
 
@@ -74,7 +78,10 @@ class Broker:
     async def start(self) -> str:
         """Load, listen and register; return the text of the ready line. Raises StartError."""
         await self.start_alone()
-        return await self._register()
+        ready_text = await self._register()
+        if self._local_proxy is not None:
+            ready_text = f"{ready_text} grpc {await self._local_proxy.start(self._supervisor)}"
+        return ready_text
 
     async def start_alone(self) -> None:
         """Load and listen, known to no name server. Raises StartError."""
@@ -89,8 +96,10 @@ class Broker:
         await self.replication.keep_in_sync_set(self._supervisor)
         self.listeners.stop_accepting()
         await self._unregister()
+        ending = self._end_local_proxy()
         self.services.pulls.release_all()
         self.services.pops.release_all()
+        await ending
         await self.listeners.drain()
         await self.listeners.stop()
         await self.acting.stop_tasks(self._supervisor)
@@ -98,6 +107,14 @@ class Broker:
         self.services.pulls.cold_reads.stop()
         await self.metrics.stop()
         await self._stop_services()
+
+    def _end_local_proxy(self) -> asyncio.Future[None]:
+        """Begin to stop the gRPC face: its calls end with the held pops, and none begins anew."""
+        if self._local_proxy is None:
+            ended = asyncio.get_running_loop().create_future()
+            ended.set_result(None)
+            return ended
+        return asyncio.ensure_future(self._local_proxy.stop(self._supervisor))
 
     # --- start ---
 

@@ -9,6 +9,7 @@ processors by family       processors/build.py
 two dispatchers            processors/processor_table.py
 master's services          master_services.py, acting/service.py
 listeners, metrics         network/listeners.py, monitoring/build.py
+gRPC face                  local_proxy.py
 Broker                     broker.py: the order of start and stop
 """
 
@@ -18,6 +19,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tls_contexts import client_tls
 from rmq_remoting.signing import RequestSigner
 
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from rmq_remoting.dispatch import Dispatcher
 
     from .controller.member import GroupMember
+    from .local_proxy import LocalProxy
     from .monitoring.runtime_info import RuntimeInfo
     from .settings.broker import BrokerSettings
 
@@ -155,7 +158,24 @@ def _build(
         replication,
         listeners,
         metrics,
+        _local_proxy(settings, address),
     )
+
+
+def _local_proxy(settings: BrokerSettings, address: BrokerAddress) -> LocalProxy | None:
+    """Return the gRPC face, None for a broker without one. Raises StartError."""
+    if not settings.grpc_server_port:
+        return None
+    try:
+        # Imported only by a broker that serves gRPC, since it needs further packages.
+        from .local_proxy import LocalProxy  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"the package {error.name} is not installed: grpcServerPort needs the extra `proxy`, "
+            "pip install 'rmq[proxy]'"
+        ) from error
+
+    return LocalProxy(settings, address)
 
 
 @dataclass(frozen=True, slots=True)

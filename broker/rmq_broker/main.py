@@ -148,6 +148,9 @@ def _serve_shards(configuration: Configuration[BrokerSettings], options: argpars
     if options.standalone:
         reason = "cannot be combined with --standalone; run rmq-namesrv, and give its address by -n"
         raise SettingsError([Problem(ProblemKind.CONFLICT, "--shards", options.shards, "", reason)])
+    if settings.grpc_server_port:
+        reason = "cannot be combined with grpcServerPort; run rmq-proxy, which serves all shards"
+        raise SettingsError([Problem(ProblemKind.CONFLICT, "--shards", options.shards, "", reason)])
     plans = plan_shards(settings, shard_count(options.shards))
     check_root(settings.store_path_root_dir, len(plans))
     assignments = dict(options.set)

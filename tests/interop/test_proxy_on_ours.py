@@ -1,7 +1,6 @@
-"""Apache's proxy 5.3.3 in front of our broker, and behind it Apache's Python client for 5.x.
+"""Apache's Python client for 5.x, and between it and our broker Apache's proxy 5.3.3, ours, or nothing.
 
-The proxy translates gRPC into the broker's requests: POP for consumers, transaction checks for producers. Its
-times are short here, so that redeliveries and checks take seconds.
+The proxy translates gRPC into the broker's requests: POP for consumers, transaction checks for producers.
 """
 
 from __future__ import annotations
@@ -15,62 +14,43 @@ import pytest
 from rmq_client.admin import Admin
 from rmq_remoting.bodies.group import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from rmq_remoting.codes import RequestCode
-from tests.interop.clusters import Own, flawless_cluster
+from tests.interop.clusters import Own
+from tests.interop.grpc_fronts import apache_proxy, broker_itself, cluster_with_grpc, own_proxy
 from tests.interop.proxy_clients import PythonClients, Refused, SimpleConsumer, python_clients
-from tests.support import toolchain
-from tests.support.apache_proxy import ApacheProxy
 from tests.support.broker_load import read_all
 from tests.support.broker_requests import request, succeeded
 from tests.support.outcome import Event
 from tests.support.raw_client import raw_client
-from tests.support.requirements import built_or_skip
-from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.java
-
-BROKER_SETTINGS = {
-    "enablePropertyFilter": "true",
-    "recallMessageEnable": "true",
-    "transactionTimeOut": "500",
-    "transactionCheckInterval": "500",
-}
-PROXY_SETTINGS = {
-    "minInvisibleTimeMillsForRecv": 1000,
-    "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
-    "transactionHeartbeatPeriodSecond": 1,
-    "defaultInvisibleTimeMills": 4000,  # of messages of push consumers
-}
 RETRY_DELAY_MS = 1000
 INVALID_RECEIPT_HANDLE = 40013
 WAIT_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
-def proxy_program() -> JavaProgram:
-    return built_or_skip(toolchain.apache_proxy)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Own]:
-    """Our name server and broker; they must stop gracefully and log no error."""
-    with flawless_cluster(BROKER_SETTINGS) as cluster:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
+    with cluster_with_grpc(tmp_path_factory.mktemp("local")) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(apache_proxy, marks=pytest.mark.java, id="apache"),
+        pytest.param(own_proxy, id="cluster"),
+        pytest.param(broker_itself, id="local"),
+    ],
+)
 def clients(
-    proxy_program: JavaProgram, servers: Own, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, servers: Own, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PythonClients]:
     """The proxy and a process for the clients of all tests; each test uses topics and groups of its own."""
-    with asyncio.Runner() as runner:
-        proxy = ApacheProxy(proxy_program, servers[0].address, settings=PROXY_SETTINGS)
-        runner.run(proxy.__aenter__())
-        try:
-            with python_clients(proxy.address, tmp_path_factory.mktemp("python")) as clients:
-                yield clients
-        finally:
-            runner.run(proxy.__aexit__(None, None, None))
+    with (
+        request.param(servers) as address,
+        python_clients(address, tmp_path_factory.mktemp("python")) as clients,
+    ):
+        yield clients
 
 
 async def _topic(servers: Own, name: str, message_type: str = "NORMAL", queues: int = 1) -> str:

@@ -185,6 +185,36 @@ class OwnBroker(_OwnServer):
         }
 
 
+class OwnProxy(_OwnServer):
+    """`rmq-proxy` in front of the brokers of `namesrv_address`; `settings` are keys and values."""
+
+    name = "proxy"
+
+    def __init__(
+        self,
+        namesrv_address: str,
+        *,
+        port: int | None = None,
+        home: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(port=port or free_port(), home=home, settings=settings)
+        self.namesrv_address = namesrv_address
+
+    def configuration(self) -> Mapping[str, str]:
+        return {
+            "grpcServerPort": str(self.port),
+            "bindAddress": LOOPBACK,
+            "namesrvAddr": self.namesrv_address,
+            "grpcShutdownTimeSeconds": "1",
+            **self.settings,
+        }
+
+    def _command(self) -> Sequence[str]:
+        # By its module: an environment from before this command lacks its script.
+        return [sys.executable, "-m", "rmq_proxy", *super()._command()[1:]]
+
+
 class OwnShards(OwnBroker):
     """`rmq-broker --shards`: its supervisor is the process; each shard is a process of its own."""
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 APACHE_SERVERS = ROOT / "tests" / "support" / "apache_servers"
 APACHE_PROXY = ROOT / "tests" / "support" / "apache_proxy_server"
 JAVA_CLIENT = ROOT / "tests" / "interop" / "java"
+JAVA5_CLIENT = ROOT / "tests" / "interop" / "java5"
 GO_CLIENT = ROOT / "tests" / "interop" / "go"
 NODE_CLIENT = ROOT / "tests" / "interop" / "node"
 PYTHON_CLIENT = ROOT / "tests" / "interop" / "python" / "main.py"
@@ -65,6 +66,11 @@ def apache_proxy() -> JavaProgram:
 def java_client() -> JavaProgram:
     """The interop program over Apache's Java client, and mqadmin."""
     return _maven_project(JAVA_CLIENT, ["compile", "dependency:copy-dependencies"])
+
+
+def java5_client() -> JavaProgram:
+    """The interop program over Apache's Java client for 5.x, which speaks gRPC."""
+    return _maven_project(JAVA5_CLIENT, ["compile", "dependency:copy-dependencies"])
 
 
 def bench_client() -> JavaProgram:
@@ -179,6 +185,7 @@ BUILDS: dict[str, Callable[[], object]] = {
     "apache-servers": apache_servers,
     "apache-proxy": apache_proxy,
     "java": java_client,
+    "java5": java5_client,
     "go": go_client,
     "node": node_client,
     "bench": bench_client,

@@ -15,6 +15,7 @@ from rmq_remoting.daemon.common_settings import DaemonSettings, MetricsSettings,
 from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import JavaInt, JavaString, Port, setting
 from rmq_remoting.daemon.tls_settings import TlsSettings
+from rmq_remoting.protocol_detection import TlsMode
 
 from ..store.api import PullSettings, QuerySettings, ReplicationSettings, StoreSettings
 from .access import BrokerAccessSettings
@@ -22,6 +23,7 @@ from .acting import ActingSettings
 from .cold_data import ColdDataSettings
 from .controller import ControllerSettings
 from .filters import FilterSettings
+from .grpc import GrpcSettings
 from .pop import PopSettings
 from .registration import IdentitySettings, RegistrationSettings
 from .replication import HaSettings
@@ -58,6 +60,7 @@ class BrokerSettings(
     ControllerSettings,
     FilterSettings,
     TierSettings,
+    GrpcSettings,
     ServerSettings,
     TlsSettings,
     AccessSettings,
@@ -103,7 +106,21 @@ class BrokerSettings(
             raise ValueError(
                 "signatureReplayWindowSeconds needs signed requests: set authenticationEnabled=true, too"
             )
+        self._check_grpc()
         return [*notes, *super().resolve()]
+
+    def _check_grpc(self) -> None:
+        """Check that gRPC opens no way around access control and TLS, and that it has routes."""
+        if not self.grpc_server_port:
+            return
+        if self.authentication_enabled:
+            raise ValueError(
+                "grpcServerPort serves clients without access keys: remove it, or authenticationEnabled=true"
+            )
+        if self.tls_server_mode is TlsMode.ENFORCING:
+            raise ValueError(
+                "grpcServerPort serves clients without TLS: remove it, or tls.server.mode=enforcing"
+            )
 
     def _resolve_role(self) -> list[str]:
         """Check the broker's id against its role; a master's is 0, whatever is set."""

@@ -160,8 +160,8 @@ class MetricsSettings(SettingsGroup):
         return {name.strip(): value.strip() for name, value in pairs}
 
 
-class DaemonSettings(SettingsGroup):
-    """Logs and administration"""
+class LogSettings(SettingsGroup):
+    """Logs"""
 
     log_level: LogLevel = live(LogLevel.INFO, "logLevel", "Least severity that is logged.", ours=True)
     log_format: LogFormat = setting(
@@ -170,10 +170,14 @@ class DaemonSettings(SettingsGroup):
         "auto: text on a terminal, JSON otherwise. text, json: always that form.",
         ours=True,
     )
+
+
+class DaemonSettings(LogSettings):
+    """Administration"""
+
     config_black_list: JavaString = setting(
         "", "configBlackList", "Keys that cannot be changed over the network, separated by semicolons."
     )
-
     admin_allowlist: JavaString = setting(
         "",
         "adminAllowlist",

@@ -33,8 +33,11 @@ EXIT_CLEAN: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_BAD_CONFIGURATION: Final = 2
 
-# Packages that the daemons import and a plain install lacks: the extra `broker` in pyproject.toml.
-_DAEMON_PACKAGES: Final = frozenset({"crcmod", "cryptography", "structlog", "yaml"})
+# Packages that the daemons import and a plain install lacks, with their extras in pyproject.toml.
+_EXTRAS: Final = {
+    **dict.fromkeys(("crcmod", "cryptography", "structlog", "yaml"), "broker"),
+    **dict.fromkeys(("google", "grpc", "grpc_health", "grpc_reflection"), "proxy"),
+}
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A few of the largest pull responses; the memory of frames near the limit is returned to the system.
 _KEPT_BYTES: Final = 8 * 1024 * 1024
@@ -82,11 +85,13 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
             print(f"  {problem}", file=sys.stderr)
         return EXIT_BAD_CONFIGURATION
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _DAEMON_PACKAGES:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
             raise
+        needs = "gRPC needs" if extra == "proxy" else "the daemons need"
         print(
-            f"{_program_name()}: the package {error.name} is not installed: the daemons need the extra "
-            "`broker`, pip install 'rmq[broker]'",
+            f"{_program_name()}: the package {error.name} is not installed: {needs} the extra `{extra}`, "
+            f"pip install 'rmq[{extra}]'",
             file=sys.stderr,
         )
         return EXIT_FAILURE

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from .common_settings import DaemonSettings
+from .common_settings import LogSettings
 from .configuration import Configuration
 from .logs import configure_logs, set_log_level
 
@@ -16,7 +16,7 @@ from .logs import configure_logs, set_log_level
 # not after 5 ms.
 _SWITCH_SECONDS: Final = 0.0005
 
-SettingsT = TypeVar("SettingsT", bound=DaemonSettings)
+SettingsT = TypeVar("SettingsT", bound=LogSettings)
 
 
 def prepare_process(

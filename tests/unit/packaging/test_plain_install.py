@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import encode_stored_message
 from rmq_remoting.message_errors import CompressionUnavailableError
 
-_EXTRAS = ("cryptography", "lz4", "structlog", "uvloop", "yaml", "zstandard")
+_EXTRAS = ("cryptography", "google", "grpc", "lz4", "structlog", "uvloop", "yaml", "zstandard")
 _LZ4 = "LZ4 compression needs the package lz4, .*: pip install 'rmq\\[compression\\]'"
 _OPTIONAL = pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZSTD])
 
@@ -27,9 +28,9 @@ def plain_install(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-def _run(program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a new interpreter that has no package of the extras."""
-    blocked = f"import sys; sys.modules.update(dict.fromkeys({_EXTRAS!r}))\n"
+def _run(program: str, missing: tuple[str, ...] = _EXTRAS) -> subprocess.CompletedProcess[str]:
+    """Run a program in a new interpreter that lacks packages."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
     return subprocess.run(
         [sys.executable, "-c", blocked + program], capture_output=True, text=True, timeout=60, check=False
     )
@@ -54,6 +55,22 @@ def test_the_daemons_name_the_missing_extra_in_one_sentence() -> None:
     extra = "the daemons need the extra `broker`, pip install 'rmq[broker]'"
     sentence = f"the package structlog is not installed: {extra}"
     assert (done.returncode, done.stderr) == (0, f"rmq_broker: {sentence}\nrmq_namesrv: {sentence}\n")
+
+
+def test_grpc_names_its_extra(tmp_path: Path) -> None:
+    done = _run(
+        "import rmq_broker.main, rmq_proxy.main\n"
+        "sys.argv = ['rmq-proxy', '-n', '127.0.0.1:1']\n"
+        "assert rmq_proxy.main.main() == 1\n"
+        f"sys.argv = ['rmq-broker', '--standalone', '--namesrv-port=0', '--store={tmp_path}']\n"
+        "sys.argv += ['--set=grpcServerPort=1', '--set=listenPort=0', '--set=metricsExporterType=DISABLE']\n"
+        "assert rmq_broker.main.main() == 1\n",
+        ("grpc",),
+    )
+    assert done.returncode == 0, done.stderr
+    sentence = "the package grpc is not installed: {} the extra `proxy`, pip install 'rmq[proxy]'"
+    assert f"rmq-proxy: {sentence.format('gRPC needs')}" in done.stderr
+    assert f"cannot start: {sentence.format('grpcServerPort needs')}" in done.stderr
 
 
 @_OPTIONAL

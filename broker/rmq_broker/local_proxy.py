@@ -1,0 +1,78 @@
+"""The gRPC face in the broker's process: LOCAL mode of Apache's proxy.
+
+The only module of the broker that imports the proxy. The face reaches the broker over one connection to the
+broker's own port, so that its requests have the same order, bounds and statistics as those of other clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmq_client.errors import UsageError
+from rmq_client.network.name_servers import NameServers
+from rmq_client.settings import ClientSettings, name_server_list
+from rmq_proxy.brokers import OwnBroker
+from rmq_proxy.face import GrpcFace
+from rmq_proxy.local_settings import load_local_settings
+from rmq_remoting.client import RemotingClient
+from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.tls_contexts import client_tls
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.signing import RequestSigner
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
+    from .network.address import BrokerAddress
+    from .settings.broker import BrokerSettings
+
+_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
+# Held pops are released before: the rest of the calls are short.
+_GRACE_SECONDS: Final = 5.0
+
+
+class LocalProxy:
+    """The gRPC face of one broker."""
+
+    def __init__(self, settings: BrokerSettings, address: BrokerAddress) -> None:
+        """Prepare the face; `start` listens. Raises StartError, SettingsError."""
+        try:
+            name_servers = name_server_list(settings.name_server_addresses)
+        except UsageError as error:
+            raise StartError(
+                f"grpcServerPort needs a name server, which has the routes of topics: {error}"
+            ) from error
+        own_settings = load_local_settings(
+            settings.proxy_config_path,
+            {
+                "grpcServerPort": str(settings.grpc_server_port),
+                "rocketMQClusterName": settings.broker_cluster_name,
+            },
+        )
+        self._bind_address = settings.bind_address
+        dispatcher = Dispatcher()
+        self._to_broker = RemotingClient(dispatcher)
+        keys = settings.own_keys
+        signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
+        self._to_name_servers = RemotingClient(signer=signer, tls=client_tls(settings))
+        host = "127.0.0.1" if settings.bind_address in _EVERY_INTERFACE else settings.bind_address
+        self._face = GrpcFace(
+            own_settings,
+            self._to_broker,
+            NameServers(name_servers, self._to_name_servers, ClientSettings()),
+            dispatcher,
+            OwnBroker(
+                settings.broker_name, f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
+            ),
+        )
+
+    async def start(self, supervisor: TaskSupervisor) -> str:
+        """Listen, and return the address for the ready line. Raises StartError."""
+        await self._face.start(self._bind_address, supervisor)
+        return f"{self._bind_address}:{self._face.port}"
+
+    async def stop(self, supervisor: TaskSupervisor) -> None:
+        """Shut down gracefully, while the broker still serves."""
+        await self._face.stop(_GRACE_SECONDS, supervisor)
+        await self._to_broker.stop()
+        await self._to_name_servers.stop()

@@ -1,0 +1,54 @@
+"""What a call says besides its request: the client, its address and the deadline, from gRPC metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from .protocol.definition_pb2 import Code
+from .statuses import Refusal
+
+# Apache RocketMQ 5.3.3, GrpcConstants.
+_CLIENT_ID = "x-mq-client-id"
+_CLIENT_VERSION = "x-mq-client-version"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a client.
+
+    `peer`: the client's `host:port`. `remaining_ms`: the time until the deadline, None without one.
+    """
+
+    client_id: str
+    client_version: str
+    peer: str
+    remaining_ms: int | None
+
+    @classmethod
+    def of(cls, context: Any) -> Call:
+        """Read a call's metadata. Raises Refusal without a client id."""
+        metadata = {key: value for key, value in context.invocation_metadata() or ()}
+        remaining = context.time_remaining()
+        client_id = _text(metadata.get(_CLIENT_ID))
+        if not client_id.strip():
+            raise Refusal(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        return cls(
+            client_id,
+            _text(metadata.get(_CLIENT_VERSION)),
+            peer_address(context.peer()),
+            None if remaining is None else int(remaining * 1000),
+        )
+
+
+def peer_address(peer: str) -> str:
+    """Return `host:port` of gRPC's name of a peer (`ipv4:127.0.0.1:80`, `ipv6:%5B::1%5D:80`)."""
+    kind, _, address = peer.partition(":")
+    return unquote(address) if kind in ("ipv4", "ipv6") else ""
+
+
+def _text(value: str | bytes | None) -> str:
+    if value is None:
+        return ""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,143 @@
+"""The gRPC face: a server with the messaging service, health checking and reflection.
+
+A proxy in front of a cluster has one, and so has a broker in LOCAL mode. Both differ only in the backend that
+carries their requests to brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from rmq_client.network.broker_api import BrokerApi
+from rmq_client.network.name_servers import NameServers
+from rmq_client.settings import ClientSettings as SdkSettings
+from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.dispatch import Dispatcher
+
+from .brokers import Backend, Brokers, OwnBroker
+from .client_settings import ClientSettings
+from .clients import ClientRegistry
+from .metadata import Metadata
+from .pops import Pops
+from .protocol.pool import POOL
+from .pulling import Pulling
+from .receiving import Receiving
+from .renewals import Renewals
+from .routing import Routing
+from .sending import Sending
+from .service import NAME, service_handler
+from .sessions import Sessions
+from .settings import ProxySettings
+from .transactions import TransactionProducers
+
+log = logging.getLogger("rmq.proxy")
+
+_RENEWALS: Final = "gRPC: renewals"
+_ANNOUNCEMENTS: Final = "gRPC: announcements of producers"
+# Clients ping connections that are idle. The default of gRPC's server closes those that ping more often.
+_LEAST_PING_INTERVAL_MS: Final = 5000
+
+
+class GrpcFace:
+    """The gRPC server and all that it serves. Belongs to the loop of its start."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        backend: Backend,
+        name_servers: NameServers,
+        dispatcher: Dispatcher,
+        own: OwnBroker | None = None,
+    ) -> None:
+        """`dispatcher` gets the requests of brokers. `own`: the broker of this process in LOCAL mode."""
+        self._settings = settings
+        self._brokers = Brokers(backend, name_servers, settings, own)
+        self._metadata = Metadata(self._brokers, settings)
+        self._clients = ClientRegistry(settings.channel_expired_timeout_ms / 1000)
+        self._pops = Pops(self._brokers)
+        self._renewals = Renewals(self._pops, self._metadata, self._clients, settings)
+        self._transactions = TransactionProducers(
+            self._brokers, self._metadata, self._clients, f"{settings.proxy_name}@{os.getpid()}#proxy"
+        )
+        self._transactions.register(dispatcher)
+        self._routing = Routing(self._brokers, self._metadata, settings)
+        client_settings = ClientSettings(settings, self._metadata)
+        self._receiving = Receiving(
+            self._brokers, self._pops, self._clients, client_settings, self._renewals, settings
+        )
+        timeout_seconds = settings.request_timeout_ms / 1000
+        offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
+        self._sessions = Sessions(self._clients, client_settings, self._transactions)
+        self._handler = service_handler(
+            self._routing,
+            self._sessions,
+            Sending(self._brokers, self._metadata, settings),
+            self._receiving,
+            Pulling(self._brokers, offsets, settings),
+        )
+        self._health: Any = None
+        self._server: Any = None
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self._routing.port
+
+    async def start(self, host: str, supervisor: TaskSupervisor) -> None:
+        """Listen. Raises StartError."""
+        settings = self._settings
+        server = grpc.aio.server(
+            options=(
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_connection_idle_ms", settings.grpc_client_idle_time_ms),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
+                ("grpc.keepalive_permit_without_calls", 1),
+            )
+        )
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((NAME, reflection.SERVICE_NAME), server, POOL)
+        server.add_generic_rpc_handlers((self._handler,))
+        host_text = f"[{host}]" if ":" in host else host
+        try:
+            self._routing.port = server.add_insecure_port(f"{host_text}:{settings.grpc_server_port}")
+        except RuntimeError as error:
+            raise StartError(
+                f"the proxy cannot listen on {host_text}:{settings.grpc_server_port}: {error}; "
+                "grpcServerPort chooses the port"
+            ) from error
+        await server.start()
+        self._server = server
+        for name in ("", NAME):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        supervisor.every(_RENEWALS, settings.renew_schedule_period_ms / 1000, self._renewals.renew_due)
+        supervisor.every(
+            _ANNOUNCEMENTS,
+            settings.transaction_heartbeat_period_seconds,
+            self._transactions.announce_soon,
+        )
+        log.info("gRPC listens address=%s:%d", host_text, self.port)
+
+    async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
+        """Shut down gracefully: accept no calls, let open ones end for `grace_seconds`, release messages."""
+        await supervisor.cancel(_RENEWALS)
+        await supervisor.cancel(_ANNOUNCEMENTS)
+        if self._server is not None:
+            await self._health.enter_graceful_shutdown()
+            stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
+            self._sessions.end()
+            await stopping
+        await self._renewals.stop()
+        await asyncio.gather(
+            self._receiving.stop(), self._transactions.stop(), self._metadata.stop(), self._brokers.stop()
+        )

@@ -1,0 +1,154 @@
+"""Messages of clients as the brokers store them: checks, properties, and the flag.
+
+Source: Apache RocketMQ 5.3.3, SendMessageActivity.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rmq_remoting.message import Message
+from rmq_remoting.message_properties import (
+    KEY_SEPARATOR,
+    PROPERTY_BORN_HOST,
+    PROPERTY_BORN_TIMESTAMP,
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PROPERTY_KEYS,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_CONTEXT,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    RESERVED_NAMES,
+)
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from .protocol import definition_pb2 as pb
+from .protocol.definition_pb2 import Code
+from .settings import ProxySettings
+from .statuses import Refusal
+from .validation import check_characters, check_key, check_message_group, check_tag
+
+_PROPERTY_KEY: Final = Code.ILLEGAL_MESSAGE_PROPERTY_KEY
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class OutgoingMessages:
+    """Turns messages of clients into those of brokers."""
+
+    def __init__(self, settings: ProxySettings, now_ms: Callable[[], int] = _now_ms) -> None:
+        self._settings = settings
+        self._now_ms = now_ms
+
+    def convert(self, message: pb.Message, peer: str) -> Message:
+        """Return the message to store. `peer`: the client's address. Raises Refusal."""
+        self._check_body(message.body)
+        converted = Message(message.topic.name, message.body)
+        converted.properties = self._properties(message, peer)
+        return converted
+
+    def _check_body(self, body: bytes) -> None:
+        if not body and self._settings.enable_message_body_empty_check:
+            raise Refusal(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        most = self._settings.max_message_size
+        if 0 < most < len(body):
+            raise Refusal(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {most}")
+
+    def _properties(self, message: pb.Message, peer: str) -> dict[str, str]:
+        system = message.system_properties
+        properties = self._user_properties(message)
+        if system.tag:
+            properties[PROPERTY_TAGS] = system.tag
+        if system.keys:
+            properties[PROPERTY_KEYS] = KEY_SEPARATOR.join(system.keys)
+        if not system.message_id.strip():
+            raise Refusal(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+        check_characters(system.message_id, Code.ILLEGAL_MESSAGE_ID, "message id")
+        properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = system.message_id
+        if system.message_type == pb.TRANSACTION:
+            properties[PROPERTY_TRANSACTION_PREPARED] = "true"
+            if system.HasField("orphaned_transaction_recovery_duration"):
+                seconds = system.orphaned_transaction_recovery_duration.seconds
+                properties[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(self._recovery_seconds(seconds))
+        if system.HasField("delivery_timestamp"):
+            delivery_ms = self._delivery_ms(system.delivery_timestamp.ToMilliseconds())
+            properties[PROPERTY_TIMER_DELIVER_MS] = str(delivery_ms)
+        properties[PROPERTY_RECONSUME_TIME] = str(system.delivery_attempt)
+        # Brokers check the transactions of a topic with its producers: the group is named after the topic.
+        properties[PROPERTY_PRODUCER_GROUP] = message.topic.name
+        if system.message_group:
+            check_message_group(system.message_group, self._settings.max_message_group_size)
+            properties[PROPERTY_SHARDING_KEY] = system.message_group
+        if system.trace_context:
+            check_characters(system.trace_context, _PROPERTY_KEY, "the trace context")
+            properties[PROPERTY_TRACE_CONTEXT] = system.trace_context
+        born_host = system.born_host if system.born_host.strip() else peer
+        if born_host:
+            check_characters(born_host, _PROPERTY_KEY, "the born host")
+            properties[PROPERTY_BORN_HOST] = born_host
+        if system.HasField("born_timestamp"):
+            properties[PROPERTY_BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
+        return {name: value for name, value in properties.items() if value}
+
+    def _user_properties(self, message: pb.Message) -> dict[str, str]:
+        """Return the application's properties. Tag and keys count into their limit."""
+        properties = dict(message.user_properties)
+        settings, system = self._settings, message.system_properties
+        if len(properties) > settings.user_property_max_num:
+            raise Refusal(
+                Code.MESSAGE_PROPERTIES_TOO_LARGE,
+                f"too many user properties, max is {settings.user_property_max_num}",
+            )
+        size = 0
+        for name, value in properties.items():
+            if name in RESERVED_NAMES:
+                raise Refusal(_PROPERTY_KEY, f"property is used by system: {name}")
+            check_characters(name, _PROPERTY_KEY, "the key of property")
+            check_characters(value, _PROPERTY_KEY, "the value of property")
+            size += len(name.encode()) + len(value.encode())
+        check_tag(system.tag)
+        size += len(system.tag.encode())
+        for key in system.keys:
+            check_key(key)
+            size += len(key.encode())
+        if size > settings.max_user_property_size:
+            raise Refusal(
+                Code.MESSAGE_PROPERTIES_TOO_LARGE,
+                f"the total size of user property is too large, max is {settings.max_user_property_size}",
+            )
+        return properties
+
+    def _recovery_seconds(self, seconds: int) -> int:
+        most = self._settings.max_transaction_recovery_seconds
+        if 0 < most < seconds:
+            raise Refusal(
+                Code.BAD_REQUEST,
+                f"the max transaction recovery time of message is too large, max is {most}",
+            )
+        return seconds
+
+    def _delivery_ms(self, delivery_ms: int) -> int:
+        most = self._settings.max_delay_time_ms
+        if 0 < most < delivery_ms - self._now_ms():
+            raise Refusal(
+                Code.ILLEGAL_DELIVERY_TIME, f"the max delay time of message is too large, max is {most}"
+            )
+        return delivery_ms
+
+
+def sys_flag_of(message: pb.Message) -> int:
+    """Return the system flag of a message: compression and transaction."""
+    system, flag = message.system_properties, 0
+    if system.body_encoding == pb.GZIP:
+        flag |= MessageSysFlag.COMPRESSED
+    if system.message_type == pb.TRANSACTION:
+        flag |= MessageSysFlag.TRANSACTION_PREPARED
+    return flag

@@ -1,0 +1,1 @@
+"""Types of the gRPC protocol, generated from `proxy/protos` by `proxy/protos/generate.py`."""

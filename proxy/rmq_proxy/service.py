@@ -1,0 +1,125 @@
+"""The gRPC service `apache.rocketmq.v2.MessagingService`: its methods, bound to the parts that serve them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+import grpc
+
+from .calls import Call
+from .protocol import service_pb2 as rpc
+from .pulling import Pulling
+from .receiving import Receiving
+from .routing import Routing
+from .sending import Sending
+from .sessions import Sessions
+from .statuses import Refusal, status_of
+
+NAME: Final = rpc.DESCRIPTOR.services_by_name["MessagingService"].full_name
+
+
+def service_handler(
+    routing: Routing, sessions: Sessions, sending: Sending, receiving: Receiving, pulling: Pulling
+) -> Any:
+    """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC."""
+    unary: dict[str, tuple[Callable[[Call, Any], Awaitable[Any]], type[Any], type[Any]]] = {
+        "QueryRoute": (routing.query_route, rpc.QueryRouteRequest, rpc.QueryRouteResponse),
+        "QueryAssignment": (
+            routing.query_assignment,
+            rpc.QueryAssignmentRequest,
+            rpc.QueryAssignmentResponse,
+        ),
+        "Heartbeat": (sessions.heartbeat, rpc.HeartbeatRequest, rpc.HeartbeatResponse),
+        "NotifyClientTermination": (
+            sessions.terminate,
+            rpc.NotifyClientTerminationRequest,
+            rpc.NotifyClientTerminationResponse,
+        ),
+        "SendMessage": (sending.send, rpc.SendMessageRequest, rpc.SendMessageResponse),
+        "EndTransaction": (sending.end_transaction, rpc.EndTransactionRequest, rpc.EndTransactionResponse),
+        "RecallMessage": (sending.recall, rpc.RecallMessageRequest, rpc.RecallMessageResponse),
+        "AckMessage": (receiving.acknowledge, rpc.AckMessageRequest, rpc.AckMessageResponse),
+        "ChangeInvisibleDuration": (
+            receiving.change_invisible,
+            rpc.ChangeInvisibleDurationRequest,
+            rpc.ChangeInvisibleDurationResponse,
+        ),
+        "ForwardMessageToDeadLetterQueue": (
+            receiving.forward,
+            rpc.ForwardMessageToDeadLetterQueueRequest,
+            rpc.ForwardMessageToDeadLetterQueueResponse,
+        ),
+        "UpdateOffset": (pulling.update_offset, rpc.UpdateOffsetRequest, rpc.UpdateOffsetResponse),
+        "GetOffset": (pulling.get_offset, rpc.GetOffsetRequest, rpc.GetOffsetResponse),
+        "QueryOffset": (pulling.query_offset, rpc.QueryOffsetRequest, rpc.QueryOffsetResponse),
+    }
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            _answering(method, response),
+            request_deserializer=request.FromString,
+            response_serializer=response.SerializeToString,
+        )
+        for name, (method, request, response) in unary.items()
+    }
+    handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
+        _streaming(receiving.receive, rpc.ReceiveMessageResponse),
+        request_deserializer=rpc.ReceiveMessageRequest.FromString,
+        response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
+    )
+    handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
+        _streaming(pulling.pull, rpc.PullMessageResponse),
+        request_deserializer=rpc.PullMessageRequest.FromString,
+        response_serializer=rpc.PullMessageResponse.SerializeToString,
+    )
+    handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
+        _telemetry(sessions),
+        request_deserializer=rpc.TelemetryCommand.FromString,
+        response_serializer=rpc.TelemetryCommand.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(NAME, handlers)
+
+
+def _answering(
+    method: Callable[[Call, Any], Awaitable[Any]], response: type[Any]
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return a handler that turns every error into the status of a response."""
+
+    async def handle(request: Any, context: Any) -> Any:
+        try:
+            return await method(Call.of(context), request)
+        except Exception as error:
+            return response(status=status_of(error))
+
+    return handle
+
+
+def _streaming(
+    method: Callable[[Call, Any], AsyncGenerator[Any, None]], response: type[Any]
+) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
+    """Return a handler of a method that yields its responses, and turns its own errors into a status."""
+
+    async def handle(request: Any, context: Any) -> AsyncGenerator[Any, None]:
+        try:
+            call = Call.of(context)
+        except Refusal as refusal:
+            yield response(status=status_of(refusal))
+            return
+        async with aclosing(method(call, request)) as responses:
+            async for each in responses:
+                yield each
+
+    return handle
+
+
+def _telemetry(sessions: Sessions) -> Callable[[Any, Any], Awaitable[None]]:
+    async def handle(commands: AsyncIterator[rpc.TelemetryCommand], context: Any) -> None:
+        try:
+            call = Call.of(context)
+        except Refusal as refusal:
+            await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
+            return
+        await sessions.telemetry(call, commands, context)
+
+    return handle

@@ -1,0 +1,131 @@
+"""Heartbeat, NotifyClientTermination and Telemetry.
+
+Source: Apache RocketMQ 5.3.3, ClientActivity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+
+from rmq_client.consumer.subscription import Subscription
+
+from .calls import Call
+from .client_settings import ClientSettings
+from .clients import CONSUMERS, Client, ClientRegistry, TelemetryStream
+from .protocol import definition_pb2 as pb
+from .protocol import service_pb2 as rpc
+from .protocol.definition_pb2 import Code
+from .receiving import subscription_of
+from .statuses import Refusal, ok
+from .transactions import TransactionProducers
+from .validation import check_group, check_topic
+
+_UNKNOWN_CLIENT: Final = "cannot find client settings for this client"
+
+
+class Sessions:
+    """What clients report of themselves, and the streams on which the proxy sends them commands."""
+
+    def __init__(
+        self, clients: ClientRegistry, client_settings: ClientSettings, transactions: TransactionProducers
+    ) -> None:
+        self._clients = clients
+        self._client_settings = client_settings
+        self._transactions = transactions
+        self._readings: set[asyncio.Task[None]] = set()
+
+    async def heartbeat(self, call: Call, request: rpc.HeartbeatRequest) -> rpc.HeartbeatResponse:
+        """Note that a client is alive. Raises Refusal."""
+        client = self._known(call)
+        client_type = client.settings.client_type
+        if client_type in CONSUMERS:
+            check_group(request.group.name)
+        elif client_type != pb.PRODUCER:
+            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, pb.ClientType.Name(client_type))
+        self._clients.touch(client)
+        return rpc.HeartbeatResponse(status=ok())
+
+    async def terminate(
+        self, call: Call, request: rpc.NotifyClientTerminationRequest
+    ) -> rpc.NotifyClientTerminationResponse:
+        """Remove a client that stops. Raises Refusal."""
+        client = self._known(call)
+        self._clients.leave(call.client_id)
+        client_type = client.settings.client_type
+        if client_type in CONSUMERS:
+            check_group(request.group.name)
+        elif client_type != pb.PRODUCER:
+            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, pb.ClientType.Name(client_type))
+        return rpc.NotifyClientTerminationResponse(status=ok())
+
+    async def telemetry(
+        self, call: Call, commands: AsyncIterator[rpc.TelemetryCommand], context: Any
+    ) -> None:
+        """Process the commands of a client until its stream ends, or the proxy stops."""
+        stream = TelemetryStream(context)
+        reading = asyncio.get_running_loop().create_task(self._read(call, commands, stream))
+        stream.end = reading.cancel
+        self._readings.add(reading)
+        try:
+            await asyncio.wait([reading])
+            if not reading.cancelled():
+                await reading
+        except Refusal as refusal:
+            await context.abort(_grpc_code(refusal), f"process client telemetryCommand failed. {refusal}")
+        finally:
+            reading.cancel()
+            self._readings.discard(reading)
+            stream.is_open = False
+            client = self._clients.get(call.client_id)
+            if client is not None and client.stream is stream:
+                client.stream = None
+
+    def end(self) -> None:
+        """End all telemetry streams; their clients look for another proxy."""
+        for reading in self._readings:
+            reading.cancel()
+
+    async def _read(
+        self, call: Call, commands: AsyncIterator[rpc.TelemetryCommand], stream: TelemetryStream
+    ) -> None:
+        # Clients report stacks and verified messages only if they are asked, and this proxy does not ask.
+        async for command in commands:
+            if command.WhichOneof("command") == "settings":
+                await self._settings_reported(call, command.settings, stream)
+
+    async def _settings_reported(self, call: Call, settings: pb.Settings, stream: TelemetryStream) -> None:
+        kind = settings.WhichOneof("pub_sub")
+        if kind is None:
+            raise Refusal(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+        if kind == "publishing":
+            for topic in settings.publishing.topics:
+                check_topic(topic.name)
+        else:
+            check_group(settings.subscription.group.name)
+            for entry in settings.subscription.subscriptions:
+                _check_subscription(entry)
+        client = self._clients.report(call.client_id, self._client_settings.complete(settings))
+        client.stream = stream
+        merged = await self._client_settings.merged(client.settings)
+        await stream.write(rpc.TelemetryCommand(status=ok(), settings=merged))
+        if client.topics:
+            self._transactions.announce_soon()
+
+    def _known(self, call: Call) -> Client:
+        client = self._clients.get(call.client_id)
+        if client is None:
+            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN_CLIENT)
+        return client
+
+
+def _grpc_code(refusal: Refusal) -> Any:
+    is_request = Code.BAD_REQUEST <= refusal.code < Code.INTERNAL_ERROR
+    return grpc.StatusCode.INVALID_ARGUMENT if is_request else grpc.StatusCode.INTERNAL
+
+
+def _check_subscription(entry: pb.SubscriptionEntry) -> Subscription:
+    return subscription_of(entry.topic.name, entry.expression)

@@ -1,0 +1,1 @@
+"""The proxy without its server."""
