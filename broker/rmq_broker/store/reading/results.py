@@ -49,6 +49,7 @@ class GetResult:
         body: bytes = b"",
         count: int = 0,
         reads_old_data: bool = False,
+        cold_bytes: int = 0,
     ) -> None:
         self.status = status
         self.next_offset = next_offset
@@ -57,7 +58,7 @@ class GetResult:
         self.body = body
         self.count = count
         self.reads_old_data = reads_old_data
-        self.cold_bytes = 0
+        self.cold_bytes = cold_bytes
 
 
 @dataclass(slots=True)
