@@ -212,7 +212,7 @@ async def test_stop_sends_buffered_frames_and_aborts_peers_that_do_not_read() ->
             await until(lambda: server.statistics.reads_paused == 2)
             answers = asyncio.ensure_future(reading.until_closed())
 
-            await server.stop(grace_seconds=0.3)
+            await server.stop(grace_seconds=2)
 
             assert [len(answer.body) for answer in await answers] == [12 * MIB]
         await until(lambda: server.statistics.closed == 2)
