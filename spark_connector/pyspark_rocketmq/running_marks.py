@@ -11,9 +11,11 @@ import logging
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 try:
     import fcntl
@@ -21,6 +23,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
+
+_YOUNG_SECONDS: Final = 60.0
 
 
 def marks_folder() -> Path:
@@ -66,6 +70,7 @@ class RunningMark:
     def _open(self) -> IO[str]:
         folder = self._folder or marks_folder()
         folder.mkdir(mode=0o700, exist_ok=True)
+        _remove_free_marks(folder)
         self._path = folder / f"{os.getpid()}-{secrets.token_hex(4)}.json"
         self._file = self._path.open("w+")
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,6 +97,17 @@ def running_process(positions: Sequence[object], folder: Path | None = None) -> 
         if position in positions:
             return path.name.partition("-")[0]
     return None
+
+
+def _remove_free_marks(folder: Path) -> None:
+    """Remove marks of ended processes: Spark kills the process of a stream rather than stop it.
+
+    A new mark is not locked for a moment, so young ones stay.
+    """
+    for path in folder.glob("*.json"):
+        with suppress(OSError), path.open() as file:
+            if time.time() - path.stat().st_mtime > _YOUNG_SECONDS and _is_free(file):
+                path.unlink(missing_ok=True)
 
 
 def _is_free(file: IO[str]) -> bool:

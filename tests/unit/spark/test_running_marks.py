@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from pyspark_rocketmq.running_marks import RunningMark, running_process
@@ -45,6 +47,24 @@ def test_mark_follows_the_position_and_goes_with_the_stream(tmp_path: Path) -> N
     mark.close()
     assert list(tmp_path.iterdir()) == []
     mark.close()
+
+
+def test_new_mark_removes_old_ones_of_ended_processes(tmp_path: Path) -> None:
+    for name, age_seconds in (("1-young.json", 5), ("1-old.json", 300)):
+        (tmp_path / name).write_text("{}")
+        at = time.time() - age_seconds
+        os.utime(tmp_path / name, (at, at))
+    first, second = RunningMark(tmp_path), RunningMark(tmp_path)
+    first.update(AT)
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert "1-old.json" not in kept
+    assert "1-young.json" in kept
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    second.update({})
+    assert kept - {"1-young.json"} < {path.name for path in tmp_path.iterdir()}
+    first.close()
+    second.close()
 
 
 def test_stream_goes_on_without_a_mark(tmp_path: Path) -> None:
