@@ -63,7 +63,6 @@ async def test_a_controller_inside_apaches_name_server(tmp_path: Path, apache_pr
         await check_failovers(group, [group.ours(tmp_path / name) for name in "ab"], rounds=1)
 
 
-@pytest.mark.long
 async def test_the_leader_of_three_controllers_is_lost(tmp_path: Path, apache_program: JavaProgram) -> None:
     controllers = dledger_controllers(apache_program, tmp_path, 3)
     async with _controlled_by(tmp_path, controllers) as group:
@@ -77,7 +76,7 @@ async def test_the_leader_of_three_controllers_is_lost(tmp_path: Path, apache_pr
         await check_failovers(group, members, rounds=1, before_each=kill_leader)
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1, 3])
 async def test_a_group_with_jraft_controllers(
     tmp_path: Path, apache_program: JavaProgram, count: int
 ) -> None:
