@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -137,7 +138,10 @@ async def test_dead_letters_are_listed_and_sent_again(cluster: RunningCluster, a
     ):
         await _send(cluster, "letters", b"refused", tags="t")
         await until(lambda: cluster.broker.messages("%DLQ%refusing") != [])
-        [letter] = await admin.dead_letters("refusing")
+        async with asyncio.timeout(10):  # the broker registers the new topic after the message is stored
+            while not (letters := await admin.dead_letters("refusing")):
+                await asyncio.sleep(0.01)
+        [letter] = letters
         assert (letter.body, letter.tags, origin_topic(letter)) == (b"refused", "t", "letters")
         assert await admin.dead_letter_counts() == {"refusing": 1}
         accept = True

@@ -156,7 +156,7 @@ def test_256_queues_with_empty_ones(
     ]
     both = f"{topic},{topic}-empty"
 
-    packed = read(spark, cluster, subscribe=both)
+    packed = read(spark, cluster, subscribe=both, cores=1)
     assert packed.rdd.getNumPartitions() == 1
     assert positions(packed) == wanted
     limited = read(spark, cluster, subscribe=both, maxRecordsPerPartition=300)

@@ -44,7 +44,7 @@ _SLICE_BYTES: Final = 1 << 20
 # The pause between two deliveries. The minimum lets messages that become due within it be delivered together.
 _SHORTEST_SECONDS: Final = 0.02
 _LONGEST_SECONDS: Final = 0.1
-# The pause while no message waits. The shortest delay that can be set is 1 s.
+# The longest pause while no message waits. A new message is found within half of the shortest delay.
 _IDLE_SECONDS: Final = 0.5
 # The pause after a failed read.
 _READ_RETRY_MS: Final = 10_000
@@ -101,7 +101,7 @@ class DelayedMessages:
 
     def pause_seconds(self) -> float:
         """Return the pause until the next delivery: short if a message becomes due soon."""
-        now_ms, seconds = self._now_ms(), _IDLE_SECONDS
+        now_ms, seconds = self._now_ms(), self._idle_seconds()
         for level in self._levels.values():
             offset = self._offsets.get(level.level)
             if offset < level.queue.max_offset:
@@ -109,6 +109,11 @@ class DelayedMessages:
             if level.head_offset == offset and level.head_due_ms > now_ms:
                 seconds = min(seconds, (level.head_due_ms - now_ms) / 1000)
         return max(seconds, _SHORTEST_SECONDS)
+
+    def _idle_seconds(self) -> float:
+        levels = self._writer.levels
+        shortest_ms = min(map(levels.delay_ms, range(1, levels.highest + 1)), default=0)
+        return max(_LONGEST_SECONDS, min(_IDLE_SECONDS, shortest_ms / 2000))
 
     # --- queries, also from other threads ---
 

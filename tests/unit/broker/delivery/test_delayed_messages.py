@@ -153,6 +153,16 @@ async def test_the_pause_ends_when_a_message_becomes_due(delivery: DeliveryBroke
     assert delivery.delayed.lateness_ms.total == 750
 
 
+@pytest.mark.parametrize(("levels", "seconds"), [("5s 1s", 0.5), ("1s 0s", 0.1)])
+async def test_the_pause_without_messages_fits_the_shortest_delay(
+    tmp_path: Path, levels: str, seconds: float
+) -> None:
+    delivery = DeliveryBroker(tmp_path, messageDelayLevel=levels)
+    await delivery.delayed.deliver_due()
+    assert delivery.delayed.pause_seconds() == seconds
+    delivery.store.close()
+
+
 async def test_waiting_messages_are_counted_by_level(delivery: DeliveryBroker) -> None:
     for level in (1, 2, 2):
         delivery.writer.put(inner(), level)
