@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +22,7 @@ from rmq_client import (
     origin_topic,
 )
 from tests.support.clusters import RunningCluster, cluster_in_a_thread
-from tests.support.waiting import until
+from tests.support.waiting import until, until_answer
 
 _HOUR = timedelta(hours=1)
 
@@ -138,10 +137,8 @@ async def test_dead_letters_are_listed_and_sent_again(cluster: RunningCluster, a
     ):
         await _send(cluster, "letters", b"refused", tags="t")
         await until(lambda: cluster.broker.messages("%DLQ%refusing") != [])
-        async with asyncio.timeout(10):  # the broker registers the new topic after the message is stored
-            while not (letters := await admin.dead_letters("refusing")):
-                await asyncio.sleep(0.01)
-        [letter] = letters
+        # The broker registers the new topic after the message is stored.
+        [letter] = await until_answer(lambda: admin.dead_letters("refusing"))
         assert (letter.body, letter.tags, origin_topic(letter)) == (b"refused", "t", "letters")
         assert await admin.dead_letter_counts() == {"refusing": 1}
         accept = True

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 _POLL_SECONDS: Final = 0.001
+
+T = TypeVar("T")
 
 
 async def until(condition: Callable[[], object], timeout_seconds: float = 5.0) -> None:
@@ -19,6 +21,17 @@ async def until(condition: Callable[[], object], timeout_seconds: float = 5.0) -
         if loop.time() > deadline:
             raise TimeoutError(f"not true after {timeout_seconds:g} s: {_where(condition)}")
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def until_answer(ask: Callable[[], Awaitable[T]], timeout_seconds: float = 5.0) -> T:
+    """Return the first answer of `ask()` that is true or not empty. Raises TimeoutError."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_seconds
+    while not (answer := await ask()):
+        if loop.time() > deadline:
+            raise TimeoutError(f"no answer after {timeout_seconds:g} s: {_where(ask)}")
+        await asyncio.sleep(_POLL_SECONDS)
+    return answer
 
 
 def until_in_thread(condition: Callable[[], object], timeout_seconds: float = 5.0) -> None:
