@@ -31,6 +31,7 @@ from ..results import SendResult
 from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
 from ..trace.dispatcher import Tracing
+from ..trace.hooks import SendTraceHook
 from ..trace.tracer import SpanSender, Tracer
 from .backpressure import BackPressure, InFlightLimits
 from .batch_sender import BatchSender
@@ -121,6 +122,8 @@ class ProducerLifecycle(Lifetime):
         self._leaving: AsyncExitStack
         # None without hooks: sends then spend nothing on them.
         self._hooks: SendHooks | None = None
+        # The hook of the trace, if there is no other one: single sends then call it without a SendContext.
+        self._only_trace: SendTraceHook | None = None
         self._batcher: Batcher | None = None
         self._loop: asyncio.AbstractEventLoop
 
@@ -180,7 +183,9 @@ class ProducerLifecycle(Lifetime):
             tracer = Tracer(self._tracing, instance, self.group, self._trace_producer)
             leaving.push_async_callback(tracer.stop)
             await tracer.start()
-            hooks += tracer.send_hooks()
+            hook = tracer.send_hook()
+            self._only_trace = None if hooks else hook
+            hooks.append(hook)
         self._hooks = SendHooks(self.group, hooks) if hooks else None
 
     def _make_parts(self, instance: ClientInstance) -> None:

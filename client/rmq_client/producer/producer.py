@@ -21,6 +21,7 @@ from ..checks import (
     check_text,
     check_timeout,
 )
+from ..clock import now_ms
 from ..errors import UsageError
 from ..hooks.send import with_hook_properties
 from ..names import check_topic_to_send
@@ -86,8 +87,11 @@ class Producer(ProducerLifecycle):
             message = self.encode(message, value)
         size = self._check(message)
         sender, hooks, context, sent = self._sender, self._hooks, None, message
+        trace, began_ms = self._only_trace, 0
         try:
-            if hooks is not None:
+            if trace is not None:
+                began_ms = now_ms()
+            elif hooks is not None:
                 context = hooks.begin(message)
                 sent = with_hook_properties(context)
             publish_info = sender.known(message.topic)
@@ -123,7 +127,9 @@ class Producer(ProducerLifecycle):
             if hooks is not None and context is not None:
                 hooks.end(context, None, error)
             raise
-        if hooks is not None and context is not None:
+        if trace is not None:
+            trace.sent(message, result, began_ms)
+        elif hooks is not None and context is not None:
             hooks.end(context, result)
         return result
 
