@@ -200,7 +200,7 @@ class ProducerLifecycle(Lifetime):
             sender, self._encoder, self._timeout_seconds, tell_region=hooks is not None
         )
         if self._batch_policy is not None:
-            self._batcher = Batcher(self._batch_policy, self._batches.deliver)
+            self._batcher = Batcher(self._batch_policy, self._batches.deliver, self._encoder.plain)
 
     async def stop(self) -> None:
         """Wait for sends and recalls in flight, leave the group, and release the connections."""
@@ -249,7 +249,8 @@ class ProducerLifecycle(Lifetime):
             self._check_running()
         if message.properties or message.flag:
             check_extras(message)
-        return check_size(message, self._max_message_bytes)
+        size = len(message.body)
+        return size if 0 < size <= self._max_message_bytes else check_size(message, self._max_message_bytes)
 
     def _check_running(self) -> None:
         if not self._running:
