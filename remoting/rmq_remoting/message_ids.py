@@ -100,19 +100,28 @@ class UniqueKeyGenerator:
         self.prefix: Final = (
             (address + struct.pack(">HI", process_id & 0xFFFF, instance_hash & 0xFFFFFFFF)).hex().upper()
         )
+        self.key_length: Final = len(self.prefix) + 12
         self._clock_ms = clock_ms
         self._next_count = count().__next__
         self._month_start_ms, self._month_end_ms = _month_bounds_ms(clock_ms())
 
     def next_key(self) -> str:
         """Generate a key."""
+        return f"{self._prefix_now()}{self._next_count() & 0xFFFF:04X}"
+
+    def next_keys(self, number: int) -> list[str]:
+        """Generate keys of the same millisecond; several times as fast as one by one."""
+        prefix, next_count = self._prefix_now(), self._next_count
+        return [f"{prefix}{next_count() & 0xFFFF:04X}" for _ in range(number)]
+
+    def _prefix_now(self) -> str:
         now_ms = self._clock_ms()
         if now_ms >= self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_bounds_ms(now_ms)
         elapsed_ms = now_ms - self._month_start_ms
         if -_MAX_NEGATIVE_CLOCK_STEP_MS < elapsed_ms < 0:
             elapsed_ms = 0  # the clock was set back to before the beginning of the month
-        return f"{self.prefix}{elapsed_ms & 0xFFFFFFFF:08X}{self._next_count() & 0xFFFF:04X}"
+        return f"{self.prefix}{elapsed_ms & 0xFFFFFFFF:08X}"
 
 
 def _id_bytes(text: str) -> bytes:

@@ -60,6 +60,7 @@ class BatchSender:
         began = loop.time()
         publish_info = await self._sender.publish_info(batch.topic, timeout_seconds)
         timeout_seconds -= loop.time() - began
+        batch.seal(self._encoder.plain)
         # The items contain all other properties. (Apache's client gives the batch an id of its own, and
         # brokers then store every message under that id. This client does not.)
         outgoing = Outgoing(b"".join(batch.items), b"" if batch.wait_store_ok else _NOT_WAITING, batch=True)

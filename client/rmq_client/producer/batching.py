@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Final
 
 from rmq_remoting.message import Message
@@ -28,10 +27,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ..checks import Seconds, check_flag, check_int, check_seconds, set_fields, short_repr
 from ..names import RETRY_TOPIC_PREFIX
 from ..results import SendResult
-
-# Item size, 0, 0, flag, body length. An inlined form of rmq_remoting.message_batch.
-_ITEM: Final = Struct(">iiiii")
-_MIN_ITEM_BYTES: Final = _ITEM.size + 2
+from .plain_messages import ITEM, MIN_ITEM_BYTES, PlainEncoder
 
 # Properties that brokers accept only in single messages.
 _NOT_IN_BATCHES: Final = frozenset(
@@ -86,7 +82,7 @@ def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
     """Encode one message as an item of a batch."""
     return b"".join(
         (
-            _ITEM.pack(_MIN_ITEM_BYTES + len(body) + len(properties), 0, 0, flag, len(body)),
+            ITEM.pack(MIN_ITEM_BYTES + len(body) + len(properties), 0, 0, flag, len(body)),
             body,
             len(properties).to_bytes(2, "big"),
             properties,
@@ -98,7 +94,8 @@ def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
 class Batch:
     """A batch: encoded items, and the futures of their senders.
 
-    `timeout_seconds`: the longest timeout of a sender; 0: the usual one.
+    A plain batch has bodies for items and no ids, until `seal` encodes them. `timeout_seconds`: the longest
+    timeout of a sender; 0: the usual one.
     """
 
     topic: str
@@ -109,6 +106,14 @@ class Batch:
     waiting: list[asyncio.Future[SendResult]] = field(default_factory=list)
     size_bytes: int = 0
     timeout_seconds: float = 0.0
+    is_plain: bool = False
+
+    def seal(self, encoder: PlainEncoder) -> None:
+        """Encode the messages of a plain batch. They become one item."""
+        if self.is_plain:
+            self.is_plain = False
+            items, self.msg_ids = encoder.encode(self.items)
+            self.items = [items]
 
     def add(self, item: bytes, msg_id: str) -> None:
         """Add a message."""
@@ -129,8 +134,11 @@ class Batcher:
     Its bound is the caller's back-pressure: admitted messages wait here.
     """
 
-    def __init__(self, policy: BatchPolicy, deliver: Callable[[Batch], Awaitable[None]]) -> None:
+    def __init__(
+        self, policy: BatchPolicy, deliver: Callable[[Batch], Awaitable[None]], plain: PlainEncoder
+    ) -> None:
         """`deliver` sends a batch, resolves `waiting`, and does not raise."""
+        self._plain = plain
         self._policy = policy
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
@@ -161,11 +169,45 @@ class Batcher:
         if batch is None:
             batch = self._open[key] = Batch(message.topic, queue, wait_store_ok)
             self._begin(key)
+        batch.seal(self._plain)
         future: asyncio.Future[SendResult] = self._loop.create_future()
         batch.add(item, msg_id)
         batch.waiting.append(future)
         batch.timeout_seconds = max(batch.timeout_seconds, timeout_seconds)
-        if len(batch.items) >= policy.max_messages or batch.size_bytes >= policy.max_bytes:
+        if len(batch.waiting) >= policy.max_messages or batch.size_bytes >= policy.max_bytes:
+            self._send(key)
+        return future
+
+    def is_open(self, topic: str) -> bool:
+        """Whether messages of a topic are being collected, for any queue and with the usual timeout."""
+        return (topic, None, True, False) in self._open
+
+    def add_plain(self, topic: str, body: bytes) -> asyncio.Future[SendResult]:
+        """Add a message without properties and flag, for any queue and with the usual timeout.
+
+        Return the future of its result.
+        """
+        key = (topic, None, True, False)
+        policy, plain = self._policy, self._plain
+        size = len(body) + plain.item_bytes
+        batch = self._open.get(key)
+        if batch is not None and batch.size_bytes + size > policy.max_bytes:
+            self._send(key)
+            batch = None
+        if batch is None:
+            batch = self._open[key] = Batch(topic, None, True, is_plain=True)
+            self._begin(key)
+        if batch.is_plain:
+            batch.items.append(body)
+        else:
+            item, ids = plain.encode((body,))
+            batch.items.append(item)
+            batch.msg_ids += ids
+        batch.size_bytes += size
+        future: asyncio.Future[SendResult] = self._loop.create_future()
+        waiting = batch.waiting
+        waiting.append(future)
+        if len(waiting) >= policy.max_messages or batch.size_bytes >= policy.max_bytes:
             self._send(key)
         return future
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
 from rmq_remoting.codes import FLAG_ONEWAY, VERSION_5_3_3, LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.errors import HeaderError
-from rmq_remoting.ext_fields import encode_binary
+from rmq_remoting.ext_fields import decode_binary, encode_binary
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, SendTarget
 from rmq_remoting.message_properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
@@ -169,11 +170,18 @@ def traced_region(said: Mapping[str, str]) -> str | None:
     return said.get(PROPERTY_MSG_REGION) or _DEFAULT_REGION
 
 
+@lru_cache(maxsize=64)
+def _region_in(rest: bytes) -> str | None:
+    """Return the region in the fields behind the position, which are the same in most answers of a broker."""
+    return traced_region(decode_binary(rest))
+
+
 @dataclass(slots=True)
 class Stored:
     """A broker's answer to a send: position and durability of the message.
 
     `offset_msg_ids` is one id, or those of a batch separated by commas. `answer` is the whole answer.
+    `rest_start` is the index of its other fields in `raw_ext`, 0 if that is not known.
     """
 
     status: SendStatus
@@ -181,11 +189,18 @@ class Stored:
     queue_id: int
     queue_offset: int
     answer: RemotingCommand | None = field(default=None, compare=False, repr=False)
+    rest_start: int = field(default=0, compare=False, repr=False)
 
     @property
     def traced_region(self) -> str | None:
         """The broker's region, None if it accepts no traces."""
-        return None if self.answer is None else traced_region(self.answer.ext_fields)
+        answer = self.answer
+        if answer is None:
+            return None
+        raw = answer.raw_ext
+        if raw is None or not self.rest_start:
+            return traced_region(answer.ext_fields)
+        return _region_in(raw[self.rest_start :])
 
     @property
     def recall_handle(self) -> str | None:
@@ -230,6 +245,7 @@ def decode_send_response(response: RemotingCommand, endpoint: QueueEndpoint) -> 
                         int(raw[queue_start:queue_end]),
                         int(raw[offset_start:offset_end]),
                         response,
+                        offset_end,
                     )
                 except ValueError:
                     pass  # the general decoder below reports the error

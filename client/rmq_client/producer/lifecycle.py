@@ -31,6 +31,7 @@ from ..results import SendResult
 from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
 from ..trace.dispatcher import Tracing
+from ..trace.hooks import SendTraceHook
 from ..trace.tracer import SpanSender, Tracer
 from .backpressure import BackPressure, InFlightLimits
 from .batch_sender import BatchSender
@@ -121,6 +122,8 @@ class ProducerLifecycle(Lifetime):
         self._leaving: AsyncExitStack
         # None without hooks: sends then spend nothing on them.
         self._hooks: SendHooks | None = None
+        # The hook of the trace, if there is no other one: single sends then call it without a SendContext.
+        self._only_trace: SendTraceHook | None = None
         self._batcher: Batcher | None = None
         self._loop: asyncio.AbstractEventLoop
 
@@ -180,7 +183,9 @@ class ProducerLifecycle(Lifetime):
             tracer = Tracer(self._tracing, instance, self.group, self._trace_producer)
             leaving.push_async_callback(tracer.stop)
             await tracer.start()
-            hooks += tracer.send_hooks()
+            hook = tracer.send_hook()
+            self._only_trace = None if hooks else hook
+            hooks.append(hook)
         self._hooks = SendHooks(self.group, hooks) if hooks else None
 
     def _make_parts(self, instance: ClientInstance) -> None:
@@ -195,7 +200,7 @@ class ProducerLifecycle(Lifetime):
             sender, self._encoder, self._timeout_seconds, tell_region=hooks is not None
         )
         if self._batch_policy is not None:
-            self._batcher = Batcher(self._batch_policy, self._batches.deliver)
+            self._batcher = Batcher(self._batch_policy, self._batches.deliver, self._encoder.plain)
 
     async def stop(self) -> None:
         """Wait for sends and recalls in flight, leave the group, and release the connections."""
@@ -244,7 +249,8 @@ class ProducerLifecycle(Lifetime):
             self._check_running()
         if message.properties or message.flag:
             check_extras(message)
-        return check_size(message, self._max_message_bytes)
+        size = len(message.body)
+        return size if 0 < size <= self._max_message_bytes else check_size(message, self._max_message_bytes)
 
     def _check_running(self) -> None:
         if not self._running:

@@ -23,6 +23,7 @@ from ..compression_threads import run_in_compression_thread
 from ..errors import UsageError
 from ..replies import REPLY_TYPE
 from .encoding import Outgoing
+from .plain_messages import PlainEncoder
 from .policies import Compression
 
 # Compressing more than this blocks a loop for too long, so it runs in a thread.
@@ -33,7 +34,7 @@ _UNIQUE_KEY_PROPERTY: Final = f"{PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}\x01"
 class MessageEncoder:
     """Encodes the messages of one producer. The messages stay as they are: they can be sent again."""
 
-    __slots__ = ("_compression", "_next_key", "_of_all", "compress_from_bytes")
+    __slots__ = ("_compression", "_next_key", "_of_all", "compress_from_bytes", "plain")
 
     def __init__(
         self, unique_keys: UniqueKeyGenerator, compression: Compression | None, namespace: str = ""
@@ -41,6 +42,7 @@ class MessageEncoder:
         self._next_key = unique_keys.next_key
         # Properties of every message (Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendKernelImpl).
         self._of_all = f"{PROPERTY_INSTANCE_ID}\x01{namespace}\x02".encode() if namespace else b""
+        self.plain = PlainEncoder(unique_keys, _UNIQUE_KEY_PROPERTY.encode(), b"\x02" + self._of_all)
         self._compression = compression
         # None means never: no body is this large.
         self.compress_from_bytes = compression.threshold_bytes if compression else 1 << 62

@@ -21,13 +21,14 @@ from ..checks import (
     check_text,
     check_timeout,
 )
+from ..clock import now_ms
 from ..errors import UsageError
 from ..hooks.send import with_hook_properties
 from ..names import check_topic_to_send
 from ..replies import check_body, check_request
 from ..results import SendResult
 from ..settings import ClientSettings
-from .batching import Batch, can_batch
+from .batching import Batch, Batcher, can_batch
 from .encoding import queue_of
 from .lifecycle import ProducerLifecycle
 from .selection import QueueSelector, select_queue
@@ -77,17 +78,24 @@ class Producer(ProducerLifecycle):
         """
         if queue is not None or selector is not None:
             _check_choice(queue, selector)
+        if value is not ...:
+            message = self.encode(message, value)
+        size = self._check(message)
+        if queue is None and selector is None and key is None and timeout_seconds is None:
+            batcher = self._batcher
+            if batcher is not None and self._is_plain(batcher, message, size):
+                return await self._send_plain(batcher, message, size)
         timeout_seconds = (
             self._timeout_seconds
             if timeout_seconds is None
             else check_seconds("timeout_seconds", timeout_seconds, above=0)
         )
-        if value is not ...:
-            message = self.encode(message, value)
-        size = self._check(message)
         sender, hooks, context, sent = self._sender, self._hooks, None, message
+        trace, began_ms = self._only_trace, 0
         try:
-            if hooks is not None:
+            if trace is not None:
+                began_ms = now_ms()
+            elif hooks is not None:
                 context = hooks.begin(message)
                 sent = with_hook_properties(context)
             publish_info = sender.known(message.topic)
@@ -123,8 +131,34 @@ class Producer(ProducerLifecycle):
             if hooks is not None and context is not None:
                 hooks.end(context, None, error)
             raise
-        if hooks is not None and context is not None:
+        if trace is not None:
+            trace.sent(message, result, began_ms)
+        elif hooks is not None and context is not None:
             hooks.end(context, result)
+        return result
+
+    def _is_plain(self, batcher: Batcher, message: Message, size: int) -> bool:
+        """Whether a message can be sent in the short way, with nothing to wait for."""
+        if message.properties or message.flag or size >= self._encoder.compress_from_bytes:
+            return False
+        if self._hooks is not None and self._only_trace is None:
+            return False
+        topic = message.topic
+        if not batcher.is_open(topic) and (self._sender.known(topic) is None or not can_batch(message)):
+            return False
+        return self._pressure.try_acquire(size)
+
+    async def _send_plain(self, batcher: Batcher, message: Message, size: int) -> SendResult:
+        """Send an admitted message in an automatic batch."""
+        trace, began_ms = self._only_trace, 0
+        if trace is not None:
+            began_ms = now_ms()
+        try:
+            result = await batcher.add_plain(message.topic, message.body)
+        finally:
+            self._pressure.release(size)
+        if trace is not None:
+            trace.sent(message, result, began_ms)
         return result
 
     def encode(self, message: Message, value: object) -> Message:

@@ -162,7 +162,7 @@ class TraceDispatcher:
         words = " ".join([f"{span.msg_id} {span.keys}" if span.keys else span.msg_id for _, span in batch])
         # As Java encodes text: characters that are no Unicode become question marks.
         body = "".join(line for line, _ in batch).encode(errors="replace")
-        return Message(self._tracing.topic, body, keys=list(dict.fromkeys(words.split())))
+        return Message(self._tracing.topic, body, keys=" ".join(dict.fromkeys(words.split())))
 
     def _drop_waiting(self, reason: str) -> None:
         self._drop(len(self._spans), reason)

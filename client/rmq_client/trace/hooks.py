@@ -5,6 +5,7 @@ Source of the rules: Apache RocketMQ 5.3.3, SendMessageTraceHookImpl and Consume
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -24,9 +25,11 @@ from rmq_remoting.message_properties import (
 
 from ..hooks.consume import CallStatus, ConsumeHook, HookContext
 from ..hooks.send import Recall, SendContext, SendHook, TransactionEnd
-from ..results import SendStatus
+from ..results import SendResult, SendStatus
 from .dispatcher import TraceDispatcher
 from .spans import ConsumeEndSpan, ConsumeStartSpan, EndTransactionSpan, RecallSpan, SendSpan, TracedType
+
+log = logging.getLogger(__name__)
 
 _BEGAN: Final = "rmq.trace.began_ms"
 _CALL: Final = "rmq.trace.call"
@@ -49,8 +52,11 @@ class SendTraceHook(SendHook):
     system property asks for them.)
     """
 
-    def __init__(self, dispatcher: TraceDispatcher, trace_topic: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, dispatcher: TraceDispatcher, trace_topic: str, group: str, now_ms: Callable[[], int]
+    ) -> None:
         self._dispatcher = dispatcher
+        self._group = group
         self._trace_topic = trace_topic
         self._now_ms = now_ms
 
@@ -60,19 +66,29 @@ class SendTraceHook(SendHook):
 
     def after(self, context: SendContext) -> None:
         """Create the span."""
-        result, message = context.result, context.message
-        if result is None or result.region_id is None or message.topic == self._trace_topic:
+        if context.result is not None:
+            began_ms = context.notes[_BEGAN]
+            assert isinstance(began_ms, int)
+            self._create_span(context.message, context.result, began_ms)
+
+    def sent(self, message: Message, result: SendResult, began_ms: int) -> None:
+        """Create the span of a send that has no SendContext, because there is no other hook."""
+        try:
+            self._create_span(message, result, began_ms)
+        except Exception:
+            log.exception("span not created topic=%s", message.topic)
+
+    def _create_span(self, message: Message, result: SendResult, began_ms: int) -> None:
+        if result.region_id is None or message.topic == self._trace_topic:
             return
         properties = message.properties
-        began_ms = context.notes[_BEGAN]
-        assert isinstance(began_ms, int)
         self._dispatcher.append(
             SendSpan(
                 result.msg_id,
                 properties.get(PROPERTY_KEYS),
                 properties.get(PROPERTY_TAGS),
                 message.topic,
-                context.group,
+                self._group,
                 result.region_id,
                 result.broker_address,
                 len(message.body),

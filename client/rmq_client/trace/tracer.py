@@ -10,7 +10,6 @@ from rmq_remoting.message import Message, MessageExt
 
 from ..clock import now_ms
 from ..hooks.consume import CallStatus, ConsumeHook, HookContext
-from ..hooks.send import SendHook
 from ..network.instance import ClientInstance
 from .dispatcher import TraceDispatcher, Tracing
 from .hooks import ConsumeTraceHook, SendTraceHook
@@ -48,9 +47,9 @@ class Tracer:
         self.dispatcher = TraceDispatcher(tracing, self._sender.send)
         self._consumption = ConsumeTraceHook(self.dispatcher, instance.unique_keys.next_key, now_ms)
 
-    def send_hooks(self) -> list[SendHook]:
-        """Return the hooks of a producer."""
-        return [SendTraceHook(self.dispatcher, self._tracing.topic, now_ms)]
+    def send_hook(self) -> SendTraceHook:
+        """Return the hook of a producer."""
+        return SendTraceHook(self.dispatcher, self._tracing.topic, self._group, now_ms)
 
     def consume_hooks(self) -> list[ConsumeHook]:
         """Return the hooks of a push consumer."""

@@ -9,10 +9,13 @@ import pytest
 
 from rmq_client import BatchPolicy, Message, MessageQueue, UsageError
 from rmq_client.producer.batching import Batch, Batcher, batch_item, can_batch
+from rmq_client.producer.plain_messages import PlainEncoder
 from rmq_client.results import SendResult, SendStatus
 from rmq_remoting.message_batch import decode_batch, encode_batch
+from rmq_remoting.message_ids import UniqueKeyGenerator
 from rmq_remoting.message_properties import encode_properties
 
+_PLAIN = PlainEncoder(UniqueKeyGenerator("10.0.0.1", 7, 8, lambda: 1_700_000_000_000), b"UNIQ_KEY\x01", b"\x02")
 _RESULT = SendResult(SendStatus.SEND_OK, "", MessageQueue("T", "b", 0), 0, "")
 
 
@@ -23,7 +26,7 @@ class _Bench:
         self.loop = asyncio.get_running_loop()
         self.began = self.loop.time()
         self.sent: list[tuple[float, Batch]] = []
-        self.batcher = Batcher(policy, self._deliver)
+        self.batcher = Batcher(policy, self._deliver, _PLAIN)
         self._seconds = seconds
 
     async def _deliver(self, batch: Batch) -> None:
