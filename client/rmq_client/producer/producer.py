@@ -78,6 +78,8 @@ class Producer(ProducerLifecycle):
         """
         if queue is not None or selector is not None:
             _check_choice(queue, selector)
+        if timeout_seconds is not None:
+            timeout_seconds = check_seconds("timeout_seconds", timeout_seconds, above=0)
         if value is not ...:
             message = self.encode(message, value)
         size = self._check(message)
@@ -85,11 +87,8 @@ class Producer(ProducerLifecycle):
             batcher = self._batcher
             if batcher is not None and self._is_plain(batcher, message, size):
                 return await self._send_plain(batcher, message, size)
-        timeout_seconds = (
-            self._timeout_seconds
-            if timeout_seconds is None
-            else check_seconds("timeout_seconds", timeout_seconds, above=0)
-        )
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
         sender, hooks, context, sent = self._sender, self._hooks, None, message
         trace, began_ms = self._only_trace, 0
         try:

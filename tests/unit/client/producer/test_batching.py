@@ -15,7 +15,9 @@ from rmq_remoting.message_batch import decode_batch, encode_batch
 from rmq_remoting.message_ids import UniqueKeyGenerator
 from rmq_remoting.message_properties import encode_properties
 
-_PLAIN = PlainEncoder(UniqueKeyGenerator("10.0.0.1", 7, 8, lambda: 1_700_000_000_000), b"UNIQ_KEY\x01", b"\x02")
+_PLAIN = PlainEncoder(
+    UniqueKeyGenerator("10.0.0.1", 7, 8, lambda: 1_700_000_000_000), b"UNIQ_KEY\x01", b"\x02"
+)
 _RESULT = SendResult(SendStatus.SEND_OK, "", MessageQueue("T", "b", 0), 0, "")
 
 
