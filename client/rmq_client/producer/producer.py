@@ -137,7 +137,7 @@ class Producer(ProducerLifecycle):
         return result
 
     def _is_plain(self, batcher: Batcher, message: Message, size: int) -> bool:
-        """Whether a message can be sent in the short way, with nothing to wait for."""
+        """Whether a message can be sent in the short way: in an automatic batch, and without a wait."""
         if message.properties or message.flag or size >= self._encoder.compress_from_bytes:
             return False
         if self._hooks is not None and self._only_trace is None:

@@ -168,3 +168,35 @@ def test_items_are_those_of_the_codec() -> None:
 def test_invalid_policies_are_refused(linger_seconds: float, max_bytes: int, max_messages: int) -> None:
     with pytest.raises(UsageError):
         BatchPolicy(linger_seconds, max_bytes, max_messages)
+
+
+@pytest.mark.virtual_time
+async def test_messages_with_and_without_properties_share_a_batch_in_order() -> None:
+    bench = _Bench(BatchPolicy())
+    with_tag = Message("T", b"2", tags="t")
+    item = batch_item(0, b"2", encode_properties(with_tag.properties))
+    waiting = [
+        bench.batcher.add_plain("T", b"0"),
+        bench.batcher.add_plain("T", b"1"),
+        bench.batcher.add(with_tag, None, item, "own"),
+        bench.batcher.add_plain("T", b"3"),
+    ]
+    await asyncio.gather(*waiting)
+    ((_, batch),) = bench.sent
+    batch.seal(_PLAIN)
+    encoded = b"".join(batch.items)
+    messages = decode_batch(encoded)
+    assert [message.body for message in messages] == [b"0", b"1", b"2", b"3"]
+    assert [message.unique_key or "own" for message in messages] == batch.msg_ids
+    assert batch.size_bytes == len(encoded)
+
+
+@pytest.mark.virtual_time
+async def test_plain_messages_are_bounded_by_the_policy() -> None:
+    size = _PLAIN.item_bytes + 1
+    bench = _Bench(BatchPolicy(linger_seconds=0.1, max_messages=3, max_bytes=10_000, eager=False))
+    await asyncio.gather(*(bench.batcher.add_plain("T", b"x") for _ in range(4)))
+    assert [len(batch.waiting) for _, batch in bench.sent] == [3, 1]
+    bench = _Bench(BatchPolicy(linger_seconds=0.1, max_bytes=2 * size + 1, eager=False))
+    await asyncio.gather(*(bench.batcher.add_plain("T", b"x") for _ in range(3)))
+    assert [len(batch.waiting) for _, batch in bench.sent] == [2, 1]
