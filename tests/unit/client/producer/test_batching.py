@@ -13,7 +13,7 @@ from rmq_client.producer.plain_messages import PlainEncoder
 from rmq_client.results import SendResult, SendStatus
 from rmq_remoting.message_batch import decode_batch, encode_batch
 from rmq_remoting.message_ids import UniqueKeyGenerator
-from rmq_remoting.message_properties import encode_properties
+from rmq_remoting.message_properties import encode_properties, find_property
 
 _PLAIN = PlainEncoder(
     UniqueKeyGenerator("10.0.0.1", 7, 8, lambda: 1_700_000_000_000), b"UNIQ_KEY\x01", b"\x02"
@@ -187,7 +187,8 @@ async def test_messages_with_and_without_properties_share_a_batch_in_order() -> 
     encoded = b"".join(batch.items)
     messages = decode_batch(encoded)
     assert [message.body for message in messages] == [b"0", b"1", b"2", b"3"]
-    assert [message.unique_key or "own" for message in messages] == batch.msg_ids
+    keys = [find_property(message.raw_properties, b"UNIQ_KEY") or b"own" for message in messages]
+    assert [key.decode() for key in keys] == batch.msg_ids
     assert batch.size_bytes == len(encoded)
 
 
