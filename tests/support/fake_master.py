@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -21,8 +22,8 @@ Answer = bytes | Callable[[], bytes]
 class FakeMaster(RemotingClient):
     """Answers by request code, as frames; must be made on a running loop.
 
-    Commits (15) are collected, and refused if `refusal` is set. A master of this version has a
-    `metadata_version`; Apache's has none.
+    Commits (15) are collected, and refused if `refusal` is set, or for a group in `unknown_groups` until it
+    is created (200). A master of this version has a `metadata_version`; Apache's has none.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class FakeMaster(RemotingClient):
         self.log_end = 0
         self.metadata_version = ""
         self.refusal = ""
+        self.unknown_groups: set[str] = set()
         self.is_away = False
         self.asked: list[int] = []
         self.commits: list[tuple[str, str, int, int]] = []
@@ -57,6 +59,9 @@ class FakeMaster(RemotingClient):
     def _answer(self, request: RemotingCommand) -> RemotingCommand:
         if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             return self._commit(request)
+        if request.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
+            self.unknown_groups.discard(SubscriptionGroupConfig.decode(request.body).group_name)
+            return request.response(ResponseCode.SUCCESS)
         if request.code == RequestCode.GET_BROKER_RUNTIME_INFO:
             figures = {"commitLogMinOffset": "0", "commitLogMaxOffset": str(self.log_end)}
             if self.metadata_version:
@@ -72,6 +77,8 @@ class FakeMaster(RemotingClient):
         if self.refusal:
             return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self.refusal)
         fields = request.ext_fields
+        if fields["consumerGroup"] in self.unknown_groups:
+            return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
         self.commits.append(
             (fields["consumerGroup"], fields["topic"], int(fields["queueId"]), int(fields["commitOffset"]))
         )

@@ -13,6 +13,7 @@ from rmq_remoting.headers.offsets import UpdateConsumerOffsetRequestHeader
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmq_remoting.bodies.group import SubscriptionGroupConfig
     from rmq_remoting.client import RemotingClient
 
 # Apache's slaves wait for 3 s; a table of many groups may take longer.
@@ -28,7 +29,11 @@ _ADVICE: Final = (
 
 
 class MetadataError(Exception):
-    """The master refused a request, or its answer cannot be used."""
+    """The master refused a request, with a code, or its answer cannot be used."""
+
+    def __init__(self, text: str, code: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class MasterState(NamedTuple):
@@ -76,6 +81,11 @@ class Master:
         )
         await self.send(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode()))
 
+    async def create_group(self, config: SubscriptionGroupConfig) -> None:
+        """Create a consumer group. Raises RequestError, MetadataError."""
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        await self.send(RemotingCommand.request(code, body=config.encode()))
+
     async def send(self, request: RemotingCommand) -> RemotingCommand:
         """Return the answer to a request. Raises RequestError, MetadataError if it is refused."""
         try:
@@ -87,7 +97,8 @@ class Master:
         if response.code != ResponseCode.SUCCESS:
             advice = _ADVICE if response.code == ResponseCode.NO_PERMISSION else ""
             raise MetadataError(
-                f"request {request.code} refused, code {response.code}: {response.remark}{advice}"
+                f"request {request.code} refused, code {response.code}: {response.remark}{advice}",
+                response.code,
             )
         return response
 

@@ -3,7 +3,8 @@
 The master's offsets replace those of the replica, once the replica's log has the messages and the check
 points that they rest on. Consumers that the replica serves while the master is away commit here. Such a
 commit stays in the replica's table and is persisted as the replica's own. When the master is back, the
-replica commits it there, with the request that consumers use (15). It is given up if the master's offset is
+replica commits it there, with the request that consumers use (15). A group that began while the master was
+away is created there first. The commit is given up if the master's offset is
 at least as high, or if that offset went back since the last answer: an operator has reset the group.
 
 (Apache RocketMQ 5.3.3, SlaveSynchronize.syncConsumerOffset, replaces the slave's offsets by the master's, so
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.codes import RequestCode
+from rmq_remoting.codes import RequestCode, ResponseCode
 
 from ...offsets.saved import SavedOffsets
 from ...offsets.table import NO_OFFSET, split_key
@@ -102,7 +103,7 @@ class OffsetPart:
         for key, queue_id, offset in self._next_own():
             topic, group = split_key(key)
             try:
-                await master.commit(group, topic, queue_id, offset)
+                await self._commit(master, group, topic, queue_id, offset)
                 passed += 1
             except MetadataError as error:
                 refused, cause = refused + 1, str(error)
@@ -120,6 +121,18 @@ class OffsetPart:
                 cause,
             )
         self._is_refused = bool(refused)
+
+    async def _commit(self, master: Master, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Commit at the master, with a group that it may not know. Raises RequestError, MetadataError."""
+        try:
+            await master.commit(group, topic, queue_id, offset)
+        except MetadataError as error:
+            config = self._groups.get(group)
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST or config is None:
+                raise
+            await master.create_group(config)
+            log.info("consumer group created at the master group=%s master=%s", group, master.address)
+            await master.commit(group, topic, queue_id, offset)
 
     def _next_own(self) -> list[tuple[str, int, int]]:
         """Return own commits with key and queue id: all, or the next ones of many."""

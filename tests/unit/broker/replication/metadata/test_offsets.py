@@ -271,3 +271,22 @@ async def test_a_pending_reset_is_pending_here_until_either_broker_has_answered_
     replica.masters.take_reset("CG", "T", 0)
     await replica.sync()
     assert not replica.offsets.has_reset("CG", "T", 0)
+
+
+async def test_a_group_of_the_outage_is_created_at_the_master() -> None:
+    replica = _Replica()
+    replica.commit(7)
+    replica.client.unknown_groups.add("CG")
+    await replica.sync()
+    assert replica.client.commits == [("CG", "T", 0, 7)]
+    assert replica.client.count(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP) == 1
+
+
+async def test_a_group_that_the_replica_lacks_is_not_created_at_the_master() -> None:
+    replica = _Replica()
+    replica.commit(7)
+    replica.tables.groups.delete("CG")
+    replica.client.unknown_groups.add("CG")
+    await replica.sync()
+    assert replica.client.commits == []
+    assert replica.client.count(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP) == 0
