@@ -132,7 +132,7 @@ def replication(session: Session, broker: BrokerArgument, broker_id: IdOption = 
             }
         )
         return
-    session.out.note(f"master; log end {found.log_end}; {found.in_sync} in sync, itself included")
+    session.out.note(f"master; log end {found.log_end}; {found.in_sync} replicas in sync")
     session.out.rows(
         [
             {

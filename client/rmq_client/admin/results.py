@@ -272,7 +272,10 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationStatus:
-    """The replication of one broker: a master lists its replicas, a replica names its master."""
+    """The replication of one broker: a master lists its replicas, a replica names its master.
+
+    `in_sync` is the number of replicas in sync, without the master.
+    """
 
     is_master: bool
     log_end: int
