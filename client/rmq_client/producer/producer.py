@@ -86,7 +86,16 @@ class Producer(ProducerLifecycle):
         if queue is None and selector is None and key is None and timeout_seconds is None:
             batcher = self._batcher
             if batcher is not None and self._is_plain(batcher, message, size):
-                return await self._send_plain(batcher, message, size)
+                trace, began_ms = self._only_trace, 0
+                if trace is not None:
+                    began_ms = now_ms()
+                try:
+                    result = await batcher.add_plain(message.topic, message.body)
+                finally:
+                    self._pressure.release(size)
+                if trace is not None:
+                    trace.sent(message, result, began_ms)
+                return result
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
         sender, hooks, context, sent = self._sender, self._hooks, None, message
@@ -146,19 +155,6 @@ class Producer(ProducerLifecycle):
         if not batcher.is_open(topic) and (self._sender.known(topic) is None or not can_batch(message)):
             return False
         return self._pressure.try_acquire(size)
-
-    async def _send_plain(self, batcher: Batcher, message: Message, size: int) -> SendResult:
-        """Send an admitted message in an automatic batch."""
-        trace, began_ms = self._only_trace, 0
-        if trace is not None:
-            began_ms = now_ms()
-        try:
-            result = await batcher.add_plain(message.topic, message.body)
-        finally:
-            self._pressure.release(size)
-        if trace is not None:
-            trace.sent(message, result, began_ms)
-        return result
 
     def encode(self, message: Message, value: object) -> Message:
         """Return a copy of a message with `value` as its body, for any of the sends.

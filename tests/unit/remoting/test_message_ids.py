@@ -133,6 +133,13 @@ class TestGenerator:
         keys = [generator.next_key() for _ in range(0x10001)]
         assert [keys[index][-4:] for index in (0xFFFF, 0x10000)] == ["FFFF", "0000"]
 
+    def test_keys_in_bulk(self) -> None:
+        generator = UniqueKeyGenerator("10.0.0.3", 1, 1, lambda: local_ms(2024, 5, 3, 12, 0, 0))
+        first, *bulk = generator.next_key(), *generator.next_keys(2), generator.next_key()
+        assert [key[-4:] for key in bulk] == ["0001", "0002", "0003"]
+        assert {key[:-4] for key in bulk} == {first[:-4]}
+        assert generator.key_length == len(first)
+
     def test_next_month_begins_at_zero(self) -> None:
         times = iter([local_ms(2024, 12, 31, 23, 59, 59), local_ms(2025, 1, 1, 0, 0, 1)])
         now_ms = next(times)

@@ -102,6 +102,18 @@ def test_answers_of_our_broker(serialization: Serialization, queue_id: int, offs
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize(("region", "trace_on"), [("DefaultRegion", True), ("east", True), ("east", False)])
+def test_region_of_traces_in_answers_of_our_broker(
+    serialization: Serialization, region: str, trace_on: bool
+) -> None:
+    encoder = SendResponseEncoder(region, trace_on=trace_on)
+    for offset in (7, 123_456):
+        answer = encoder.encode(_request(serialization), b"7F00000100002A9F0000000000000000", 1, offset)
+        stored = decode_send_response(_received(answer), _endpoint())
+        assert stored.traced_region == (region if trace_on else None)
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("order", [("msgId", "queueId", "queueOffset"), ("queueOffset", "msgId", "queueId")])
 @pytest.mark.parametrize("count", [1, 8, 500])
 def test_answers_in_any_order_and_of_any_length(
