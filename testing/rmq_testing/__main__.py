@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .blocking import BrokerForTests
@@ -37,19 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with BrokerForTests(topics=dict(options.topic), settings=dict(options.set)) as broker:
         addresses = {"NAMESRV_ADDR": broker.namesrv_address, "RMQ_BROKER_ADDR": broker.broker_address}
         try:
-            process = subprocess.Popen(options.command, env={**os.environ, **addresses})
+            code = _run(options.command, {**os.environ, **addresses})
         except OSError as error:
             print(f"rmq_testing: {options.command[0]} cannot be run: {error.strerror}", file=sys.stderr)
             return _NOT_FOUND
-        code = _wait(process)
     return 128 - code if code < 0 else code
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of the command, which gets the signals that end this process."""
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the command, and pass the signals on to it that end this process. Raises OSError."""
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []  # signals that came while the command was being started
 
     def forward(number: int, _: object) -> None:
-        process.send_signal(number)
+        if process is None:
+            early.append(number)
+        else:
+            process.send_signal(number)
 
     def leave_it_to_command(_: int, __: object) -> None:
         """Do nothing: a terminal sends SIGINT to the command, too."""
@@ -57,6 +61,9 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
     handlers = {signal.SIGTERM: forward, signal.SIGINT: leave_it_to_command}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
+        process = subprocess.Popen(command, env=environment)
+        for number in early:
+            process.send_signal(number)
         return process.wait()
     finally:
         for number, handler in before.items():

@@ -46,7 +46,7 @@ class PullService:
         self.held_pulls = HeldPulls(time.monotonic)
         self.arrivals = Arrivals(store, self.held_pulls.arrived)
         self.cold_reads = ColdReads(cold_tier)
-        self._were_held = False  # all pulls, after a start
+        self._are_released = False  # the pulls that wait for replicas after a start
         self.cold_groups = ColdReadGroups(settings, cold_settings, now_ms)
         # Pulls of groups that read too many cold messages. Nothing wakes them before their time.
         self.slowed_pulls = HeldPulls(time.monotonic)
@@ -65,10 +65,9 @@ class PullService:
 
     def tick(self) -> None:
         """Answer held pulls whose time has ended; called every tenth of a second while there are some."""
-        if self._store.holds_reads:
-            self._were_held = True
-        elif self._were_held:
-            self._were_held = False
+        # The wait may end before the first tick: there are ticks only while a pull is held.
+        if not self._are_released and self._store.has_released_reads:
+            self._are_released = True
             self.held_pulls.wake_all()
         self.held_pulls.expire()
 

@@ -432,6 +432,11 @@ class MessageStore(QueueReads):
         """Whether consumers wait: after a start, until replicas have the end of the log."""
         return self._held_reads.are_held
 
+    @property
+    def has_released_reads(self) -> bool:
+        """Whether consumers waited after the start, and wait no longer."""
+        return self._held_reads.were_held and not self._held_reads.are_held
+
     def transferable(self, offset: int, max_bytes: int) -> bytes | None:
         """Return bytes of the log from `offset` on that replicas may have; None if there are none now.
 

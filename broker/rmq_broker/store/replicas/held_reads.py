@@ -32,6 +32,7 @@ class HeldReads:
 
     def __init__(self, replicas: ReplicaSet) -> None:
         self.are_held = False
+        self.were_held = False  # whether they have ever been held
         self._replicas = replicas
         self._end = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -44,7 +45,7 @@ class HeldReads:
     def hold(self, log_end: int) -> None:
         """Hold reads until the log is confirmed up to `log_end`, for a time; in a running event loop."""
         self._end = log_end
-        self.are_held = True
+        self.are_held = self.were_held = True
         self._timer = asyncio.get_running_loop().call_later(_MOST_SECONDS, self._time_up)
         log.info("consumers wait until the other brokers have the log log_end=%d", log_end)
 
