@@ -19,6 +19,7 @@ from ..pulling.cold_pulls import ColdPulls
 from ..pulling.holding import PullHolding
 from ..pulling.reading import PullReading
 from ..pulling.replica_reads import ReplicaReads
+from ..sending.created_topics import CreatedTopics
 from ..sending.redirection import Redirection
 from ..sending.target_check import TargetChecker
 from ..static_topics.other_brokers import OtherBrokers
@@ -153,7 +154,7 @@ def _send_processors(
             store_host,
             unique_keys.next_key,
             Redirection(delivery.writer, delivery.retries, services.transactions.preparing),
-            registrar,
+            CreatedTopics(services.topics, registrar),
         ),
         send_back=SendBackProcessor(
             settings, delivery.retries, delivery.writer, store, store_host, cold_reads, stored_topics

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq_remoting.daemon.deferred_answers import answer_after
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Change
     from rmq_remoting.headers.send import SendTarget
 
-    from ..registration.registrar import Registrar
+    from ..sending.created_topics import CreatedTopics
     from ..sending.redirection import Redirection
     from ..sending.target_check import TargetChecker
     from ..settings.broker import BrokerSettings
@@ -60,17 +59,17 @@ class SendProcessor:
         store_host: bytes,
         new_unique_key: Callable[[], str],
         redirection: Redirection,
-        registrar: Registrar,
+        created_topics: CreatedTopics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`store_host`: this broker's address, packed as in records. `clock` counts seconds.
 
-        `registrar` announces the topics that sends create.
+        `created_topics`: those of sends, which are answered when their topic outlasts a crash.
         """
         self._settings = settings
         self._checker = checker
         self._topics = checker.topics
-        self._registrar = registrar
+        self._created_topics = created_topics
         self._store = store
         self._statistics = statistics
         self._decoder = SendHeaderDecoder()
@@ -118,9 +117,12 @@ class SendProcessor:
         except (StoreUnavailable, MessageRejected) as error:
             self._statistics.put_failures += 1
             return self._answers.not_stored(request, error)
+        result: Result = answer
         if self._store.answers_when_durable and waits_for_durability(plan.properties):
-            return answer_when_durable(self._store, partial(self._answers.durable, answer))
-        return answer
+            result = answer_when_durable(self._store, partial(self._answers.durable, answer))
+        if self._created_topics.names and target.topic in self._created_topics.names:
+            return self._created_topics.answer_next(target.topic, result)
+        return result
 
     def _refused(self, request: RemotingCommand, refusal: CommandError) -> Answer:
         """Count a send that finds no space in time, and return its answer."""
@@ -134,13 +136,9 @@ class SendProcessor:
     def _send_to_new_topic(
         self, connection: Connection, request: RemotingCommand, target: SendTarget
     ) -> Result:
-        """Create the topic, store the message, and answer once the name servers know the topic.
+        """Create the topic, store the message, and answer once the topic is known and on disk.
 
-        So a client that has the answer can ask a name server for the topic's route, as with Apache's broker.
         Raises CommandError if the topic cannot be created.
         """
         self._checker.check(target, connection.peer)
-        result = self.send(connection, request)
-        if self._registrar.is_announced:
-            return result
-        return answer_after(self._registrar.announced, result, "announce a topic")
+        return self._created_topics.answer_first(target.topic, self.send(connection, request))

@@ -39,6 +39,11 @@ class TopicService:
         self.table.drop_mappings_without_topics()
         self.table.ensure_system_topics()
 
+    @property
+    def are_saved(self) -> bool:
+        """Whether all changes so far are in both files."""
+        return self.file.is_saved and self.mappings_file.is_saved
+
     async def save(self) -> None:
         """Wait until the changes so far are in both files. Raises OSError."""
         await asyncio.gather(self.file.save(), self.mappings_file.save())

@@ -107,9 +107,14 @@ class ConfigFile:
                 self._write_changes(), name=f"write {self.path.name}"
             )
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether every change so far is on disk."""
+        return self._on_disk >= self._changed
+
     async def save(self) -> None:
         """Wait until every change so far is on disk. Raises OSError if the write fails."""
-        if self._on_disk >= self._changed:
+        if self.is_saved:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((self._changed, future))
