@@ -22,7 +22,6 @@ from ..checks import (
     check_int,
     check_offset,
     check_queue,
-    check_queues,
     check_seconds,
     check_text,
     check_time,
@@ -83,11 +82,6 @@ def checked(method: _Method[_S, _P, _T]) -> _Method[_S, _P, _T]:
 def any_text(name: str, value: object) -> str:
     """Take a text, which may be empty."""
     return value if value == "" else check_text(name, value)
-
-
-def list_of_queues(name: str, value: object) -> Any:
-    """Take queues of a topic."""
-    return check_queues(name, value)
 
 
 def at_least(least: int) -> Rule:

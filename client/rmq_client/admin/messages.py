@@ -14,12 +14,12 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_queue import MessageQueue
 
-from ..checks import Seconds, check_seconds, check_time_ms
+from ..checks import Seconds, check_queues, check_seconds, check_time_ms
 from ..errors import BrokerError, UsageError
 from ..pull_status import PullStatus
 from ..raw_pulls import PullWish, RawPuller
 from ..response_decoding import decode_all
-from .arguments import checked, checked_with, list_of_queues
+from .arguments import checked, checked_with
 from .offsets import OffsetAdmin
 from .results import QueueSlice
 
@@ -85,7 +85,7 @@ class MessageAdmin(OffsetAdmin):
         self._namespace.unwrap_topics(messages)
         return QueueSlice(tuple(messages), pulled.next_offset, pulled.min_offset, pulled.max_offset)
 
-    @checked_with(queues=list_of_queues)
+    @checked_with(queues=check_queues)
     async def messages_between(
         self,
         topic: str,
