@@ -32,8 +32,9 @@ _NOT_FOR_SENDING: Final = frozenset(
     }
 )
 
-# Names without a namespace (TopicValidator.isSystemTopic, MixAll.isSysConsumerGroup).
-_SYSTEM_TOPICS: Final = _NOT_FOR_SENDING | {
+# Topics of the brokers themselves. Like groups of this kind they have no namespace (Apache RocketMQ 5.3.3,
+# TopicValidator.isSystemTopic, MixAll.isSysConsumerGroup).
+SYSTEM_TOPICS: Final = _NOT_FOR_SENDING | {
     AUTO_CREATE_TOPIC,
     "BenchmarkTest",
     "RMQ_SYS_TRACE_TOPIC",
@@ -73,7 +74,7 @@ def check_namespace(name: str) -> None:
 
 def is_of_no_namespace(name: str) -> bool:
     """Whether a topic or group belongs to the cluster, and so to no namespace."""
-    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES) or name.endswith(_REPLY_TOPIC_SUFFIX)
+    return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES) or name.endswith(_REPLY_TOPIC_SUFFIX)
 
 
 def split_prefix(name: str) -> tuple[str, str]:

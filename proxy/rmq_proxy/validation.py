@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from rmq_client.names import SYSTEM_TOPICS
 from rmq_remoting.integers import INT64_MAX
 
 from .protocol.definition_pb2 import Code
@@ -20,20 +21,6 @@ _MAX_TOPIC_LENGTH: Final = 127
 _MAX_GROUP_LENGTH: Final = 255
 _SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-_SYSTEM_TOPICS: Final = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "CHECKPOINT_TOPIC",
-    }
-)
 
 
 def check_topic(topic: str) -> str:
@@ -49,7 +36,7 @@ def check_topic(topic: str) -> str:
             Code.ILLEGAL_TOPIC,
             f"The specified topic[{topic}] contains illegal characters, allowing only {_ALLOWED}",
         )
-    if topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIX):
+    if topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIX):
         raise Refusal(Code.ILLEGAL_TOPIC, "cannot access system topic")
     return topic
 
