@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
-from rmq_broker.registration.registrar import Registrar
 from rmq_broker.sending.created_topics import CreatedTopics
-from rmq_broker.topics.service import TopicService
 from rmq_remoting.answers import Answer, Result
 from tests.support.waiting import loop_passes
 
@@ -21,7 +18,7 @@ class _Steps:
         loop = asyncio.get_running_loop()
         self.saving: asyncio.Future[None] = loop.create_future()
         self.announcing: asyncio.Future[None] = loop.create_future()
-        self.created = CreatedTopics(cast(TopicService, self), cast(Registrar, self))
+        self.created = CreatedTopics(self, self)
 
     @property
     def are_saved(self) -> bool:
@@ -34,8 +31,9 @@ class _Steps:
     async def save(self) -> None:
         await asyncio.shield(self.saving)
 
-    async def announced(self) -> None:
+    async def announced(self) -> bool:
         await asyncio.shield(self.announcing)
+        return True
 
 
 def _waiting(result: Result) -> asyncio.Future[Answer]:
