@@ -93,11 +93,13 @@ class Connection:
     __slots__ = (
         "_buffer",
         "_closed",
+        "_deferred",
         "_ending",
         "_exchange",
         "_flush_scheduled",
         "_handler",
         "_in_turn",
+        "_is_failing",
         "_linger",
         "_loop",
         "_on_close",
@@ -145,6 +147,8 @@ class Connection:
         self._in_turn = False
         self._turn_scheduled = False
         self._pooled = 0
+        self._deferred = 0
+        self._is_failing = False  # the peer broke the protocol, and earlier requests are not answered yet
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = self._loop.create_future()
         self._writable = asyncio.Event()
@@ -177,6 +181,8 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         """Run the requests in `data` whose turn it is; their responses leave in one write."""
+        if self._is_failing:
+            return
         now = self._loop.time()
         self.statistics.bytes_read += len(data)
         exchange = self._exchange
@@ -249,10 +255,25 @@ class Connection:
     def pool_left(self) -> None:
         """Count the end of such a request, after its response was written."""
         self._pooled -= 1
+        self._end_if_answered()
         if self._exchange.is_busy and self._pooled < self._settings.max_pooled_requests:
             self._exchange.is_busy = False
             self._exchange.turns.ended(self._handler.clock())
             self._follow()
+
+    def answer_deferred(self) -> None:
+        """Count a request whose response is written later, except held ones."""
+        self._deferred += 1
+
+    def answer_written(self) -> None:
+        """Count the end of such a request, after its response was written."""
+        self._deferred -= 1
+        if self._is_failing:
+            self._end_if_answered()
+
+    def _end_if_answered(self) -> None:
+        if self._is_failing and not (self._deferred or self._pooled):
+            self.close()
 
     def _run(self, requests: list[RemotingCommand], received_at: float, now: float) -> None:
         self._in_turn = True
@@ -270,7 +291,7 @@ class Connection:
     def _follow(self) -> None:
         """Read or stop reading, and schedule the next turn, as the exchange wants it now."""
         transport, exchange = self._transport, self._exchange
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._is_failing:
             return
         if exchange.wants_data:
             transport.resume_reading()
@@ -411,8 +432,12 @@ class Connection:
         return self._transport is None or self._transport.is_closing()
 
     def fail(self, error: ProtocolError) -> None:
-        """Count that the peer broke the protocol, log it once a second, and close the connection."""
-        if self._transport is None or self._transport.is_closing():
+        """Count that the peer broke the protocol, log it once a second, and close the connection.
+
+        Earlier requests in thread pools, and those with deferred answers, are answered first. The connection
+        waits at most `linger_seconds` for them, and reads nothing more. Held requests are dropped.
+        """
+        if self._transport is None or self._transport.is_closing() or self._is_failing:
             return
         self.statistics.protocol_errors += 1
         if count := self.statistics.protocol_error_lines.occurred():
@@ -422,7 +447,13 @@ class Connection:
                 count,
                 error,
             )
-        self.close()
+        if not (self._deferred or self._pooled):
+            self.close()
+            return
+        self._is_failing = True
+        self._exchange.turns.drop()
+        self._transport.pause_reading()
+        self._linger = self._loop.call_later(self._settings.linger_seconds, self.close)
 
     def close(self) -> None:
         """Close the connection after the buffered frames are sent.
@@ -432,6 +463,8 @@ class Connection:
         if self._transport is not None and not self._transport.is_closing():
             self.flush()
             self._ending, self._transport = self._transport, None
+            if self._linger is not None:
+                self._linger.cancel()
             self._linger = self._loop.call_later(self._settings.linger_seconds, self.abort)
             self._ending.close()
 

@@ -320,6 +320,7 @@ class Dispatcher:
             future.taken_by(partial(self._end_held, connection, request, row, received_at))
             return
         row.tier.enter(connection)
+        connection.answer_deferred()
         future.add_done_callback(
             partial(self._end_deferred, connection, request, row, received_at, self.clock())
         )
@@ -346,6 +347,7 @@ class Dispatcher:
     ) -> None:
         row.tier.leave(connection, self.clock() - began)
         self._answer_ended(connection, request, row, received_at, ended, was_held=False)
+        connection.answer_written()
 
     def _answer_ended(
         self,

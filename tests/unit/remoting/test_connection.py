@@ -456,3 +456,53 @@ async def test_protocol_errors_of_many_connections_are_logged_once_a_second(
 
     assert peers[0].statistics.protocol_errors == 5
     assert len(caplog.records) == 1
+
+
+def deferring(futures: list[asyncio.Future[RemotingCommand]]) -> Dispatcher:
+    """10 is answered once the next future of `futures` ends."""
+
+    def later(connection: Connection, request: RemotingCommand) -> asyncio.Future[RemotingCommand]:
+        futures.append(asyncio.get_running_loop().create_future())
+        return futures[-1]
+
+    dispatcher = Dispatcher()
+    dispatcher.register([10], later, InlineTier("inline", capacity=100, max_wait_ms=60_000))
+    return dispatcher
+
+
+@pytest.mark.virtual_time
+async def test_deferred_answers_leave_before_a_protocol_error_closes() -> None:
+    futures: list[asyncio.Future[RemotingCommand]] = []
+    peer = Peer(deferring(futures))
+    first, second = request(), request()
+    peer.send_bytes(encode_frame(first) + encode_frame(second) + raw_frame(b"[1]"))
+    peer.send(request())  # after the error: not run
+    await loop_passes()
+    assert (peer.statistics.protocol_errors, peer.statistics.closed, len(futures)) == (1, 0, 2)
+
+    futures[0].set_result(first.response(0))
+    await asyncio.sleep(1)
+    assert peer.statistics.closed == 0
+    futures[1].set_exception(ValueError("planted"))
+    await peer.connection.wait_closed()
+
+    assert [each.code for each in peer.received] == [0, 1]
+    await asyncio.sleep(100)
+    assert not peer.transport.aborted
+
+
+@pytest.mark.virtual_time
+async def test_a_protocol_error_waits_a_bounded_time_for_deferred_answers() -> None:
+    futures: list[asyncio.Future[RemotingCommand]] = []
+    peer = Peer(deferring(futures), ConnectionSettings(linger_seconds=5.0))
+    late = request()
+    peer.send_bytes(encode_frame(late) + raw_frame(b"[1]"))
+
+    await asyncio.sleep(4.9)
+    assert peer.statistics.closed == 0
+    await asyncio.sleep(0.2)
+
+    assert peer.statistics.closed == 1
+    futures[0].set_result(late.response(0))
+    await loop_passes()
+    assert peer.received == []
