@@ -23,6 +23,12 @@ log = logging.getLogger(__name__)
 _SWEEP_SECONDS: Final = 0.1
 # Frames of this size on average are written as they are: copying MiBs to join them costs more than it saves.
 _LARGE_FRAME_BYTES: Final = 16 * 1024
+# Responses of several turns leave in one write while they are at most this many frames and bytes. 64 threads
+# of the Java client sent 1.10 times as many messages (1.07 to 1.13, 7 pairs), because one read wakes more of
+# them. While turns of other connections take longer than the last bound, each turn writes its own responses.
+_MAX_GATHERED_FRAMES: Final = 48
+_MAX_GATHERED_BYTES: Final = 64 * 1024
+_MAX_GATHERING_WAIT_SECONDS: Final = 0.001
 
 
 @dataclass(slots=True)
@@ -109,6 +115,7 @@ class Connection:
         "_sweeper",
         "_transport",
         "_turn_scheduled",
+        "_turns_follow_soon",
         "_writable",
         "attributes",
         "is_writable",
@@ -146,6 +153,7 @@ class Connection:
         self._flush_scheduled = False
         self._in_turn = False
         self._turn_scheduled = False
+        self._turns_follow_soon = False
         self._pooled = 0
         self._deferred = 0
         self._is_failing = False  # the peer broke the protocol, and earlier requests are not answered yet
@@ -199,6 +207,7 @@ class Connection:
         """Answer what the peer has asked before the connection ends: it sends no more."""
         self._exchange.is_busy = False
         self._run_waiting()
+        self.flush()
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read."""
@@ -284,9 +293,20 @@ class Connection:
             self.fail(error)
         finally:
             self._in_turn = False
-            self.flush()
+            if not self._gathers():
+                self.flush()
         if self._exchange.turns.waiting:
             self._exchange.turns.ended(self._handler.clock())
+
+    def _gathers(self) -> bool:
+        """Whether the buffered responses wait for those of the next turn."""
+        buffer = self._buffer
+        return (
+            self._turns_follow_soon
+            and self._exchange.has_turn
+            and len(buffer) <= _MAX_GATHERED_FRAMES
+            and sum(map(len, buffer)) <= _MAX_GATHERED_BYTES
+        )
 
     def _follow(self) -> None:
         """Read or stop reading, and schedule the next turn, as the exchange wants it now."""
@@ -306,7 +326,10 @@ class Connection:
     def _run_next(self) -> None:
         self._turn_scheduled = False
         if self._transport is not None and (turn := self._exchange.next_turn()) is not None:
-            self._run(*turn, self._handler.clock())
+            requests, ready_at = turn
+            now = self._handler.clock()
+            self._turns_follow_soon = now - ready_at < _MAX_GATHERING_WAIT_SECONDS
+            self._run(requests, ready_at, now)
             self._follow()
 
     def _run_waiting(self) -> None:
