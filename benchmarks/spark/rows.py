@@ -170,7 +170,7 @@ def later_batches(body_bytes: int) -> Measure:
         def work() -> float:
             counted = [each for each in _all_progress(stage, side, filling, limit) if _input_rows(each)][1:]
             milliseconds = sum(each["durationMs"]["triggerExecution"] for each in counted)
-            return 1000 * sum(map(_input_rows, counted)) / milliseconds
+            return 1000 * sum(map(_input_rows, counted)) / float(milliseconds)
 
         return stage.metered(side, filling.messages, work)
 
