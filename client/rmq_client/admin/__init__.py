@@ -1,6 +1,6 @@
 """Administration of a cluster: one file per subject, joined in `Admin`.
 
-`Admin` is imported at its first use: a program that needs few subjects joins them itself, and loads no others.
+`Admin` is imported at its first use. A program that needs few subjects joins them itself and loads no others.
 """
 
 from __future__ import annotations

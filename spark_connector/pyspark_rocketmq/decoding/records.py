@@ -23,11 +23,6 @@ from rmq_remoting.sys_flags import MessageSysFlag
 
 from .segments import Flags, Integers
 
-MAX_CHUNK_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of all pull responses of one call together."""
-MAX_DECODED_BYTES: Final = 128 * 1024 * 1024
-"""Maximum size of the records of one call after decompression, unless it is a single record."""
-
 HEADER: Final = np.dtype(
     [
         ("size", ">i4"),

@@ -1,4 +1,4 @@
-"""The SDK's administration as far as the driver needs it, and the event loop on which the driver waits for it.
+"""The SDK's administration as far as the driver needs it, and the event loop on which the driver waits.
 
 Each stream has a process of its own on the driver, which imports this module. `rmq_client.Admin` and
 `rmq_client.blocking` import the whole SDK, which took 0.2 s of CPU for each start of a stream.
