@@ -17,7 +17,7 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,7 @@ from benchmarks.spark.kafka import (
 from benchmarks.spark.report import Expense, SparkReport
 from benchmarks.spark.rows import ROWS, Measurement, Row, Stage, turns
 from benchmarks.spark.session import spark_session
-from benchmarks.spark.sides import CONNECTOR, KAFKA, Kafka, RocketMQ, Side
+from benchmarks.spark.sides import CONNECTOR, KAFKA, LEAN, Kafka, RocketMQ, Side
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.toolchain import BuildFailed, ToolMissing
 
@@ -60,23 +60,31 @@ class Results:
     by_side: dict[str, list[Measurement]] = field(default_factory=dict)
 
     def figures(self) -> list[Figure]:
-        """Return a line for each configuration of this project's broker."""
-        peer = [each.value for each in self.by_side.get(KAFKA, [])]
-        return [
-            Figure(
-                self.row.title + ("" if side == CONNECTOR else " (large pulls)"),
-                self.row.unit,
-                **asdict(self.row.goal),
-                ours=[each.value for each in measured],
-                peer=peer,
-            )
-            for side, measured in self.by_side.items()
-            if side != KAFKA
-        ]
+        """Return a line for each configuration of this connector, and one for its CPU if that has a goal."""
+        row = self.row
+        peer = self.by_side.get(KAFKA, [])
+        found = []
+        for side, measured in self.by_side.items():
+            if side == KAFKA:
+                continue
+            title = row.title + side.removeprefix(CONNECTOR)
+            goal = row.lean_goal if side == LEAN and row.lean_goal is not None else row.goal
+            figure = Figure(title, row.unit, **asdict(goal))
+            figure.ours, figure.peer = ([each.value for each in each_side] for each_side in (measured, peer))
+            found.append(figure)
+            if row.cpu_at_most is not None:
+                figure = Figure(f"{title}: CPU of all processes", "µs a row", ours_at_most=row.cpu_at_most)
+                figure.ours, figure.peer = ([each.cpu_us for each in side] for side in (measured, peer))
+                found.append(figure)
+        return found
 
     def expenses(self) -> list[Expense]:
         """Return the resource usage on each system."""
-        return [Expense(self.row.title, side, measured) for side, measured in self.by_side.items()]
+        peer = self.by_side.get(KAFKA, [])
+        return [
+            Expense(self.row.title, side, measured, [] if side == KAFKA else peer)
+            for side, measured in self.by_side.items()
+        ]
 
 
 def measure(stage: Stage, row: Row, sides: Sequence[Side], rounds: int, warm_ups: int) -> Results:
@@ -128,13 +136,14 @@ async def run(chosen: Namespace) -> SparkReport:
         kafka = await stack.enter_async_context(kafka_server())
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-bench-spark-")))
         spark = stack.enter_context(spark_session(home, jars))
-        stage = Stage(spark, home, chosen.scale)
+        stage = Stage(spark, home, chosen.scale, jars)
         sides = _sides(spark, brokers, kafka)
-        fill(stage, names, sides)
+        # Both configurations of the columns read the same topics of one broker.
+        fill(stage, names, [side for side in sides if side.name != LEAN])
         for name in names:
             row = ROWS[name]
             print(f"{name}: {row.title}", flush=True)
-            taking_part = sides if row.beside_kafka else sides[:-1]
+            taking_part = [side for side in sides if _takes_part(side.name, row)]
             results.append(measure(stage, row, taking_part, chosen.rounds, chosen.warmup))
     return SparkReport(
         [figure for each in results for figure in each.figures()],
@@ -153,11 +162,21 @@ def _chosen_brokers(chosen: Namespace) -> list[str]:
 
 def _sides(spark: SparkSession, brokers: Mapping[str, OwnBroker], kafka: KafkaServer) -> list[Side]:
     """Return this project's brokers first, Kafka last."""
-    ours: list[Side] = [
+    ours = [
         RocketMQ(spark, name, broker.namesrv_address, broker.broker_name, broker.process.pid)
         for name, broker in brokers.items()
     ]
-    return [*ours, Kafka(spark, kafka.address, kafka.process.pid)]
+    lean = replace(ours[0], name=LEAN, options={"columns": "lean"})
+    return [*ours, lean, Kafka(spark, kafka.address, kafka.process.pid)]
+
+
+def _takes_part(side: str, row: Row) -> bool:
+    """Return whether a side is measured for a row: brokers with other settings only if it reads a topic."""
+    if side == KAFKA:
+        return row.beside_kafka
+    if side == LEAN:
+        return row.lean_goal is not None
+    return side == CONNECTOR or (row.body_bytes is not None and row.beside_kafka)
 
 
 def _notes(chosen: Namespace) -> list[str]:
@@ -185,7 +204,7 @@ def _check_pyspark(parser: argparse.ArgumentParser) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be repeated")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds, in which the systems take turns (5)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds, in which the systems take turns (7)")
     parser.add_argument("--warmup", type=int, default=1, help="preceding rounds that do not count (1)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the topics' sizes (1)")
     parser.add_argument("--only-defaults", action="store_true", help="leave out the broker with large pulls")

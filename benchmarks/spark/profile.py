@@ -33,8 +33,9 @@ from pyspark_rocketmq.driver.task_settings import task_settings
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.tasks.connection_pool import Connection, connection_pool
 from pyspark_rocketmq.tasks.fetching import Fetched, RangeFetch
+from pyspark_rocketmq.tasks.partitions import TaskPartition
 from pyspark_rocketmq.tasks.ranges import ReadTask
-from pyspark_rocketmq.tasks.task_reading import TaskPartition, read_task
+from pyspark_rocketmq.tasks.task_reading import read_task
 from rmq_client.blocking import Admin
 from tests.support.own_servers import own_cluster
 

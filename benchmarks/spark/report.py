@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from benchmarks.comparison import Figure
 from benchmarks.report import comparison_table, paragraph, processor, write_between
 from benchmarks.spark.rows import Measurement
 from benchmarks.spark.sides import CONNECTOR, KAFKA
+from benchmarks.spark.usage import Cpu
 
 _MARKS: Final = ("<!-- tables: written by `make bench-spark` -->", "<!-- end of the tables -->")
 _MILLION: Final = 1_000_000
@@ -24,14 +25,15 @@ _MILLION: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Expense:
-    """Resource usage of one system for a row of the table, by round."""
+    """Resource usage of one system for a row of the table, by round. `peer`: that of Kafka, if any."""
 
     title: str
     system: str
     measurements: Sequence[Measurement]
+    peer: Sequence[Measurement] = ()
 
     def line(self) -> str:
-        """Return medians of CPU seconds per million rows."""
+        """Return medians of CPU seconds per million rows, and of the ratios to Kafka."""
         parts = [
             [each.cpu.jvm, each.cpu.python, each.cpu.broker, each.cpu.total, each.rows]
             for each in self.measurements
@@ -39,7 +41,15 @@ class Expense:
         values = [
             statistics.median(part[column] * _MILLION / part[-1] for part in parts) for column in range(4)
         ]
-        return f"| {self.title} | {self.system} | " + " | ".join(f"{value:.2f}" for value in values) + " |"
+        numbers = [f"{value:.2f}" for value in values]
+        numbers += [self._ratio(lambda cpu: cpu.executors), self._ratio(lambda cpu: cpu.total)]
+        return f"| {self.title} | {self.system} | " + " | ".join(numbers) + " |"
+
+    def _ratio(self, part: Callable[[Cpu], float]) -> str:
+        """Return the median ratio of CPU to Kafka's, pair by pair; empty without Kafka."""
+        pairs = list(zip(self.measurements, self.peer, strict=bool(self.peer)))
+        ratios = [part(one.cpu) / part(other.cpu) for one, other in pairs if part(other.cpu)]
+        return f"{statistics.median(ratios):.2f}" if ratios else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +69,13 @@ class SparkReport:
         lines = [
             comparison_table(self.figures, CONNECTOR, KAFKA),
             "",
-            "CPU seconds for a million rows (medians); Python processes are Spark's workers:",
+            "CPU seconds for a million rows (medians). Python processes are Spark's workers. The last two "
+            "columns are ratios to",
+            "Kafka's CPU in the same round; executors are Spark's JVM and its Python processes:",
             "",
-            "| work | system | Spark's JVM | Python processes | broker | all |",
-            "|---|---|---|---|---|---|",
+            "| work | system | Spark's JVM | Python processes | broker | all | executors, of Kafka's | "
+            "all, of Kafka's |",
+            "|---|---|---|---|---|---|---|---|",
             *(expense.line() for expense in self.expenses),
         ]
         return "\n".join(lines)

@@ -27,8 +27,9 @@ _KAFKA_HEADERS: Final = (
 )
 
 
-# The names of the two systems in the tables.
+# The names of the systems in the tables.
 CONNECTOR: Final = "this connector"
+LEAN: Final = f"{CONNECTOR}, `columns=lean`"
 KAFKA: Final = "Kafka's source"
 
 
@@ -53,10 +54,14 @@ class Side(Protocol):
     def fill(self, filling: Filling) -> None:
         """Create and fill the topic."""
 
-    def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
-        """Return a batch read of the whole topic, with all columns."""
+    @property
+    def cold_arguments(self) -> list[str]:
+        """Return the arguments of `benchmarks.spark.cold_start`, besides the topic."""
 
-    def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
+    def batch(self, filling: Filling) -> DataFrame:
+        """Return a batch read of the whole topic, with the columns of this side."""
+
+    def stream(self, topic: str, options: dict[str, str]) -> DataFrame:
         """Return the same as a stream from the beginning."""
 
     def write(self, rows: DataFrame, topic: str) -> None:
@@ -68,7 +73,7 @@ class Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RocketMQ:
-    """This connector with this project's broker."""
+    """This connector with this project's broker. `options`: of reads, besides the topic."""
 
     spark: SparkSession
     name: str
@@ -80,12 +85,15 @@ class RocketMQ:
     def fill(self, filling: Filling) -> None:
         run(fill_rocketmq(self.namesrv, filling))
 
-    def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
-        options = self._options(filling.topic, with_properties)
-        return self.spark.read.format("rocketmq").options(**options).load()
+    @property
+    def cold_arguments(self) -> list[str]:
+        return _arguments("rocketmq", self._options(""))
 
-    def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
-        wanted = self._options(topic, with_properties) | _EARLIEST | options
+    def batch(self, filling: Filling) -> DataFrame:
+        return self.spark.read.format("rocketmq").options(**self._options(filling.topic)).load()
+
+    def stream(self, topic: str, options: dict[str, str]) -> DataFrame:
+        wanted = self._options(topic) | _EARLIEST | options
         return self.spark.readStream.format("rocketmq").options(**wanted).load()
 
     def write(self, rows: DataFrame, topic: str) -> None:
@@ -101,10 +109,8 @@ class RocketMQ:
         with Producer(self.namesrv, group="bench-feed") as producer:
             yield _RocketMQFeeder(producer, topic, self.broker_name, b"x" * body_bytes)
 
-    def _options(self, topic: str, with_properties: bool) -> dict[str, str]:
-        mode = "map" if with_properties else "none"
-        where = {"rocketmq.namesrv.addr": self.namesrv, "subscribe": topic, "propertiesMode": mode}
-        return where | dict(self.options)
+    def _options(self, topic: str) -> dict[str, str]:
+        return {"rocketmq.namesrv.addr": self.namesrv, "subscribe": topic} | dict(self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +143,16 @@ class Kafka:
             rows.append(_KAFKA_HEADERS)
         self._save(self.spark.range(filling.messages).selectExpr(*rows), filling.topic)
 
-    def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
-        """Select all default columns, `with_properties` or not, and headers if the topic has some."""
+    @property
+    def cold_arguments(self) -> list[str]:
+        return _arguments("kafka", self._options(""))
+
+    def batch(self, filling: Filling) -> DataFrame:
+        """Select all default columns, and headers if the topic has some."""
         options = self._options(filling.topic) | {"includeHeaders": str(filling.headers).lower()}
         return self.spark.read.format("kafka").options(**options).load()
 
-    def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
+    def stream(self, topic: str, options: dict[str, str]) -> DataFrame:
         wanted = self._options(topic) | _EARLIEST | options
         return self.spark.readStream.format("kafka").options(**wanted).load()
 
@@ -222,3 +232,9 @@ class _KafkaFeeder:
         for _ in range(count - 1):
             self.producer.send(record)
         return self.producer.send(record)
+
+
+def _arguments(source: str, options: Mapping[str, str]) -> list[str]:
+    """Return a source and its options, without the topic, as arguments."""
+    pairs = [f"{name}={value}" for name, value in options.items() if name != "subscribe"]
+    return ["--source", source, *(word for pair in pairs for word in ("--option", pair))]

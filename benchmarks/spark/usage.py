@@ -21,9 +21,14 @@ class Cpu:
     broker: float
 
     @property
+    def executors(self) -> float:
+        """The CPU of Spark's JVM and its Python processes."""
+        return self.jvm + self.python
+
+    @property
     def total(self) -> float:
         """The sum of all three."""
-        return self.jvm + self.python + self.broker
+        return self.executors + self.broker
 
 
 class CpuMeter:

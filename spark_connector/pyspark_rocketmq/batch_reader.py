@@ -1,6 +1,7 @@
 """Batch reads: the start and the end of each queue are fixed when Spark plans the read.
 
-Each Python worker imports this module. The parts of the driver are therefore imported where they are used.
+Each Python worker imports this module, and so does the driver. The parts of either are therefore imported
+where they are used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from .tasks.task_reading import TaskPartition, TaskSettings, read_task
+from .tasks.partitions import TaskPartition, TaskSettings
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -53,6 +54,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the messages of one task. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
+        from .tasks.task_reading import read_task  # noqa: PLC0415
+
         if isinstance(partition, TaskPartition):  # a read without partitions gets one of Spark's own type
             yield from read_task(partition.task, self._tasks)
 

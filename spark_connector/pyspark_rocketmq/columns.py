@@ -28,6 +28,9 @@ from .errors import SchemaError
 PropertiesMode: TypeAlias = Literal["map", "raw", "none"]
 """Form of the column `properties`: a map, the text as stored, or no such column."""
 
+ColumnsPreset: TypeAlias = Literal["all", "lean"]
+"""Columns of a read without a schema: all of them, or those that Spark's Kafka source has."""
+
 BODY: Final = "body"
 PROPERTIES: Final = "properties"
 
@@ -66,6 +69,9 @@ COLUMNS: Final = (
     Column("reconsumeTimes", IntegerType(), pa.int32()),
     Column("flag", IntegerType(), pa.int32()),
 )
+# As Spark's Kafka source without headers: key, value, topic, partition, offset, timestamp. A broker's name
+# takes the place of the timestamp's type, because the queues of each broker are numbered from 0.
+LEAN_COLUMNS: Final = ("topic", "brokerName", "queueId", "queueOffset", "keys", BODY, "storeTimestamp")
 _RAW_PROPERTIES: Final = Column(PROPERTIES, StringType(), pa.string())
 
 
@@ -83,15 +89,18 @@ def columns_of(properties_mode: PropertiesMode) -> dict[str, Column]:
     return columns
 
 
-def spark_schema(properties_mode: PropertiesMode = "map") -> StructType:
-    """Return the schema of all columns, used for reads without a schema of their own.
+def spark_schema(properties_mode: PropertiesMode = "map", preset: ColumnsPreset = "all") -> StructType:
+    """Return the schema of reads without a schema of their own. Raises SchemaError for an unknown preset.
 
     Columns that are never null are declared non-nullable, which saves Spark a check per value.
     """
+    if preset not in get_args(ColumnsPreset):
+        raise SchemaError(f"columns {preset!r}: allowed are {', '.join(get_args(ColumnsPreset))}")
     return StructType(
         [
             StructField(column.name, column.spark_type, column.may_be_null)
             for column in columns_of(properties_mode).values()
+            if preset == "all" or column.name in LEAN_COLUMNS
         ]
     )
 

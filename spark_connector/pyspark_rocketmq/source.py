@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .batch_reader import BatchReader
-    from .columns import PropertiesMode
+    from .columns import ColumnsPreset, PropertiesMode
     from .stream_reader import StreamReader
 
 
@@ -27,13 +27,15 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        """Return the schema of all columns. A schema given by the user selects and orders them. Raises
-        SchemaError.
+        """Return the schema of the preset `columns`. A schema given by the user selects and orders columns.
+
+        Raises SchemaError.
         """
         from .columns import spark_schema  # noqa: PLC0415
 
         mode = self.options.get("propertiesMode", "map").strip().lower()
-        return spark_schema(cast("PropertiesMode", mode))
+        preset = self.options.get("columns", "all").strip().lower()
+        return spark_schema(cast("PropertiesMode", mode), cast("ColumnsPreset", preset))
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return a reader for a batch read. Raises OptionError, SchemaError."""

@@ -1,6 +1,7 @@
 """Streaming reads: adapts `StreamOffsets` on the driver and tasks on executors to Spark's stream reader.
 
-Each Python worker imports this module. The parts of the driver are therefore imported where they are used.
+Each Python worker imports this module, and so does the driver. The parts of either are therefore imported
+where they are used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .spark_versions import (
 )
 from .stream_losses import LOST, losses_to_nested
 from .stream_position import StreamPosition
-from .tasks.task_reading import TaskPartition, TaskSettings, read_task
+from .tasks.partitions import TaskPartition, TaskSettings
 
 if TYPE_CHECKING:
     from .driver.cluster import Cluster
@@ -146,6 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the messages of one task. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
+        from .tasks.task_reading import read_task  # noqa: PLC0415
+
         if isinstance(partition, TaskPartition):
             yield from read_task(partition.task, self._tasks)
 

@@ -7,6 +7,5 @@ read. `properties` parses the properties of all messages at once. `column_decode
 from __future__ import annotations
 
 from .column_decoder import ColumnDecoder, Decoded
-from .records import MAX_CHUNK_BYTES, MAX_DECODED_BYTES
 
-__all__ = ["MAX_CHUNK_BYTES", "MAX_DECODED_BYTES", "ColumnDecoder", "Decoded"]
+__all__ = ["ColumnDecoder", "Decoded"]

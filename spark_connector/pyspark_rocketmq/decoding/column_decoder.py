@@ -17,8 +17,9 @@ from rmq_remoting.message_errors import MessageDecodeError
 
 from ..columns import BODY, PropertiesMode, arrow_schema
 from ..errors import BatchTooLarge, RecordDamaged
+from ..limits import MAX_CHUNK_BYTES
 from .normalization import normalize_records
-from .records import HEADER, MAX_CHUNK_BYTES, Records, find_records, record_starts
+from .records import HEADER, Records, find_records, record_starts
 from .rows import Rows
 
 _CRC_BITS: Final = 0x7FFFFFFF

@@ -20,10 +20,10 @@ from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..errors import BatchTooLarge
+from ..limits import MAX_DECODED_BYTES
 from .records import (
     HEADER,
     INNER_BATCH,
-    MAX_DECODED_BYTES,
     Hosts,
     Records,
     find_records,

@@ -18,12 +18,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from rmq_client import Admin, ClientError, ClientSettings, MessageQueue, RouteError
+from rmq_client import ClientError, ClientSettings, MessageQueue, RouteError
 from rmq_client import QueueOffsets as StoredOffsets
-from rmq_client.blocking import run
 
 from ..offsets import QueueKey, QueueOffsets
 from ..retries import Backoff, WaitTimeouts
+from .cluster_admin import ClusterAdmin, run
 from .retrying import attempt
 from .routes import Offered, Routes
 
@@ -51,7 +51,7 @@ class Cluster:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock`: seconds of a monotonic clock."""
-        self._admin = Admin(namesrv, settings=settings)
+        self._admin = ClusterAdmin(namesrv, settings=settings)
         self._routes = Routes(self._admin, namesrv, wait_timeouts, settings.route_refresh_seconds, clock)
         self._wait_timeouts = wait_timeouts
         self._clock = clock

@@ -16,12 +16,13 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Final
 
-from rmq_client import Admin, ClientError, ClusterInfo, TopicNotFound, TopicRoute
+from rmq_client import ClientError, ClusterInfo, TopicNotFound, TopicRoute
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 
 from ..errors import StaticTopic, TopicMissing, listed
 from ..offsets import QueueKey
 from ..retries import Backoff, WaitTimeouts, is_transient
+from .cluster_admin import ClusterAdmin
 from .retrying import attempt, with_retries
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Routes:
 
     def __init__(
         self,
-        admin: Admin,
+        admin: ClusterAdmin,
         namesrv: str,
         wait_timeouts: WaitTimeouts,
         refresh_seconds: float,

@@ -6,11 +6,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..decoding import MAX_CHUNK_BYTES
+from ..limits import MAX_CHUNK_BYTES
 from ..options import ReadOptions
-from ..tasks.connection_pool import ConnectionKey
-from ..tasks.fetching import FetchSettings
-from ..tasks.task_reading import TaskSettings
+from ..tasks.partitions import ConnectionKey, FetchSettings, TaskSettings
 
 # A batch exceeds its bound by at most one answer, which is one frame of 16 MiB at most.
 _MAX_BATCH_BYTES: Final = MAX_CHUNK_BYTES - 16 * 1024 * 1024

@@ -17,6 +17,7 @@ from ..retries import WaitTimeouts
 from .checks import by_queue, reject_alternatives, reject_anchor, reject_end_before_start
 from .limits import DEFAULT_MAX_DELAY_MS, DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits, TriggerLimits
 from .option_types import (
+    ColumnsPresetOption,
     DurationMs,
     ExpressionTypeOption,
     Flag,
@@ -222,6 +223,12 @@ class MessageOptions(OptionGroup):
         "setting spark.sql.python.filterPushdown.enabled.",
         False,
         only=Mode.BATCH,
+    )
+    columns: ColumnsPresetOption = option(
+        "columns",
+        "Columns of a read without a schema: all, or the seven that Spark's Kafka source has, too. Reads of "
+        "fewer columns are faster. Spark does not tell Python sources which columns a query uses.",
+        "all",
     )
     properties_mode: PropertiesModeOption = option(
         "propertiesMode",

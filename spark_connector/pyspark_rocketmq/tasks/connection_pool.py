@@ -6,26 +6,15 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
-from rmq_client import ClientSettings, RawPuller
+from rmq_client import RawPuller
 from rmq_client.forks import after_fork_in_child
 
+from .partitions import ConnectionKey
 from .pull_size import PullSize
 
 _IDLE_SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionKey:
-    """The cluster, the consumer group and the client settings of a connection. Sent to executors with each
-    task.
-    """
-
-    namesrv: str
-    group: str
-    settings: ClientSettings = field(default_factory=ClientSettings)
 
 
 class Connection:

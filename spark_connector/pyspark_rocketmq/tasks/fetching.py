@@ -30,6 +30,7 @@ from rmq_client import ClientError, MessageQueue, PullStatus, PullWish, RawPull
 
 from ..errors import ConnectorError, DataLoss
 from ..retries import Backoff, is_transient
+from .partitions import FetchSettings
 from .pull_size import FilteredSpan, PullSize
 from .ranges import QueueRange
 
@@ -47,37 +48,6 @@ class Pulls(Protocol):
 
     async def pull(self, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
         """Pull the messages from `offset` on. Raises ClientError."""
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """How ranges are read. A batch ends when it reaches `batch_messages` or `batch_bytes`."""
-
-    expression: str = "*"
-    expression_type: str = "TAG"
-    pull_max_messages: int = 1024
-    pull_max_bytes: int = 4 * 1024 * 1024
-    pulls_in_flight: int = 16
-    batch_messages: int = 8192
-    batch_bytes: int = 8 * 1024 * 1024
-    unavailable_timeout_seconds: float = 120.0
-    fail_on_data_loss: bool = True
-
-    @property
-    def filters(self) -> bool:
-        """Whether brokers filter the messages."""
-        return self.expression != "*" or self.expression_type != "TAG"
-
-    @property
-    def tags(self) -> frozenset[str] | None:
-        """The tags to keep; None if the filter is not by tags.
-
-        Brokers compare hash codes of tags, which different tags may share (Apache RocketMQ 5.3.3, FilterAPI
-        and PullAPIWrapper.processPullResult).
-        """
-        if not self.filters or self.expression_type != "TAG":
-            return None
-        return frozenset(tag.strip() for tag in self.expression.split("||") if tag.strip())
 
 
 @dataclass(slots=True)

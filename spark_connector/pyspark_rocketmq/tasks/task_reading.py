@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from ..decoding import ColumnDecoder
 from ..errors import DataLoss
 from ..worker_process import prepare_worker
-from .connection_pool import Connection, ConnectionKey, connection_pool
-from .fetching import Fetched, FetchSettings, RangeFetch
+from .connection_pool import Connection, connection_pool
+from .fetching import Fetched, RangeFetch
+from .partitions import FetchSettings, TaskSettings
 from .ranges import QueueRange, ReadTask
 
 log = logging.getLogger(__name__)
@@ -27,27 +27,6 @@ _FEW_ROWS: Final = 2000
 # How many small ranges are fetched concurrently.
 _MAX_OPEN_RANGES: Final = 16
 _STOP_TIMEOUT_SECONDS: Final = 5.0
-
-
-class TaskPartition(InputPartition):
-    """The content of one task, which Spark sends to the executor."""
-
-    def __init__(self, task: ReadTask) -> None:
-        super().__init__(task)
-        self.task = task
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """Everything that executors need to know about a query. Pickled with each task."""
-
-    connection: ConnectionKey
-    fetch: FetchSettings
-    schema: pa.Schema
-    properties_mode: str
-    check_crc: bool
-    decompress: bool
-    tune_worker: bool = True
 
 
 def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatch, None, None]:

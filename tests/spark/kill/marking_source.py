@@ -14,7 +14,7 @@ from pyspark_rocketmq.columns import arrow_schema_of
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.source import RocketMQDataSource
 from pyspark_rocketmq.stream_reader import StreamReader
-from pyspark_rocketmq.tasks.task_reading import TaskPartition
+from pyspark_rocketmq.tasks.partitions import TaskPartition
 from tests.spark.kill.job_files import JobFiles, ReadMark
 
 if TYPE_CHECKING:

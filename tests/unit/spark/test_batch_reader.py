@@ -13,7 +13,7 @@ from pyspark_rocketmq.columns import arrow_schema
 from pyspark_rocketmq.errors import BadOffsets, OptionError
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.tasks.task_reading import TaskPartition
+from pyspark_rocketmq.tasks.partitions import TaskPartition
 from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
 A, B = QueueKey("T", "a", 0), QueueKey("T", "a", 1)

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_rocketmq.columns import (
+    LEAN_COLUMNS,
     PropertiesMode,
     arrow_schema,
     arrow_schema_of,
@@ -52,6 +53,17 @@ class TestAllColumns:
         nullable = [field.name for field in spark_schema().fields if field.nullable]
         assert nullable == ["keys", "tags"]
         assert spark_schema()["properties"].dataType == MapType(StringType(), StringType(), False)
+
+    def test_lean_preset_has_the_columns_of_the_kafka_source(self) -> None:
+        assert spark_schema(preset="lean").simpleString() == (
+            "struct<topic:string,brokerName:string,queueId:int,queueOffset:bigint,keys:string,body:binary,"
+            "storeTimestamp:timestamp>"
+        )
+        assert arrow_schema_of(spark_schema("raw", "lean"), "raw").names == list(LEAN_COLUMNS)
+
+    def test_unknown_preset(self) -> None:
+        with pytest.raises(SchemaError, match="columns 'few': allowed are all, lean"):
+            spark_schema("map", "few")  # type: ignore[arg-type]
 
     def test_unknown_mode(self) -> None:
         with pytest.raises(SchemaError, match="propertiesMode 'json': allowed are map, raw, none"):

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 import pyspark_rocketmq
 from pyspark_rocketmq.batch_reader import BatchReader
+from pyspark_rocketmq.columns import LEAN_COLUMNS
 from pyspark_rocketmq.errors import OptionError, SchemaError
 from pyspark_rocketmq.stream_reader import StreamReader
 
@@ -43,6 +44,11 @@ def test_schema_depends_on_the_properties_mode(mode: str, kind: str | None) -> N
     assert types.get("properties") == kind
     with pytest.raises(SchemaError, match=r"propertiesMode 'tuple'.*map, raw, none"):
         source(propertiesMode="tuple").schema()
+
+
+def test_schema_depends_on_the_preset_of_columns() -> None:
+    assert len(source().schema()) == 15
+    assert source(columns=" Lean").schema().names == list(LEAN_COLUMNS)
 
 
 def test_readers_survive_pickling() -> None:

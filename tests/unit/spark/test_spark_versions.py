@@ -11,7 +11,7 @@ from pyspark_rocketmq.errors import ConnectorError, OptionError
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.stream_reader import StreamReader
-from pyspark_rocketmq.tasks.task_reading import TaskPartition
+from pyspark_rocketmq.tasks.partitions import TaskPartition
 from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
 _ADDRESS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.columns import PropertiesMode, columns_of
-from pyspark_rocketmq.decoding import MAX_CHUNK_BYTES, ColumnDecoder, normalization
+from pyspark_rocketmq.decoding import ColumnDecoder, normalization
 from pyspark_rocketmq.errors import BatchTooLarge, RecordDamaged, SchemaError
+from pyspark_rocketmq.limits import MAX_CHUNK_BYTES
 from rmq_remoting import message_batch
 from rmq_remoting.compression import CompressionType
 from rmq_remoting.message_codec import MAGIC_BLANK

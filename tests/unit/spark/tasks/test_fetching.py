@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pyspark_rocketmq.errors import ConnectorError, DataLoss, SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey
-from pyspark_rocketmq.tasks.fetching import Fetched, FetchSettings, RangeFetch
+from pyspark_rocketmq.tasks.fetching import Fetched, RangeFetch
+from pyspark_rocketmq.tasks.partitions import FetchSettings
 from pyspark_rocketmq.tasks.pull_size import PullSize
 from pyspark_rocketmq.tasks.ranges import QueueRange
 from rmq_client import (

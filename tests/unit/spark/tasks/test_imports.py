@@ -1,4 +1,4 @@
-"""What a Python worker imports for a task: imports take most of the start of a worker."""
+"""Imports of the processes that Spark starts: they take most of the time until these are ready."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyspark_rocketmq.columns import arrow_schema
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.stream_reader import StreamReader
+from pyspark_rocketmq.tasks.partitions import TaskPartition
 from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
-from pyspark_rocketmq.tasks.task_reading import TaskPartition
 from tests.unit.spark.options.samples import READING
 
 _MODULES: Final = {
@@ -31,6 +31,7 @@ _MODULES: Final = {
     "decoding.rows",
     "decoding.segments",
     "errors",
+    "limits",
     "offsets",
     "retries",
     "source",
@@ -41,6 +42,7 @@ _MODULES: Final = {
     "tasks",
     "tasks.connection_pool",
     "tasks.fetching",
+    "tasks.partitions",
     "tasks.pull_size",
     "tasks.ranges",
     "tasks.task_reading",
@@ -49,10 +51,32 @@ _MODULES: Final = {
 # Parts of the SDK that a pull does not need.
 _NOT_OF_THE_SDK: Final = ("admin", "blocking", "consumer", "producer", "trace")
 
+# Parts that the process of a stream on the driver does without.
+_NOT_OF_THE_DRIVER: Final = (
+    "pyspark_rocketmq.decoding",
+    "pyspark_rocketmq.tasks.fetching",
+    "pyspark_rocketmq.tasks.task_reading",
+    "pyarrow.compute",
+    "rmq_client.admin.admin",
+    "rmq_client.blocking",
+    "rmq_client.consumer",
+    "rmq_client.producer",
+    "rmq_client.trace",
+)
+
+_START_STREAM: Final = """
+import json, sys
+from pyspark_rocketmq import RocketMQDataSource
+made = RocketMQDataSource(json.loads(sys.stdin.read()))
+made.streamReader(made.schema())
+import pyspark_rocketmq.driver.stream_offsets
+print(json.dumps(sorted(sys.modules)))
+"""
 _UNPICKLE: Final = """
 import json, pickle, sys
 for pickled in pickle.load(sys.stdin.buffer):
     pickle.loads(pickled)
+import pyspark_rocketmq.tasks.task_reading
 print(json.dumps(sorted(sys.modules)))
 """
 
@@ -78,6 +102,17 @@ def test_worker_imports_what_tasks_need() -> None:
     assert {module.removeprefix(name).removeprefix(".") for module in of_the_connector} == _MODULES
     unwanted = tuple(f"rmq_client.{part}" for part in _NOT_OF_THE_SDK)
     assert [module for module in imported if module.startswith(unwanted)] == []
+
+
+def test_process_of_a_stream_imports_what_planning_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _START_STREAM],
+        input=json.dumps(READING),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert [module for module in json.loads(done.stdout) if module.startswith(_NOT_OF_THE_DRIVER)] == []
 
 
 def test_modules_of_tasks_do_without_pydantic() -> None:

@@ -18,8 +18,9 @@ from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.tasks import task_reading
 from pyspark_rocketmq.tasks.connection_pool import ConnectionPool, connection_pool
+from pyspark_rocketmq.tasks.partitions import TaskPartition, TaskSettings
 from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
-from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
+from pyspark_rocketmq.tasks.task_reading import read_task
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.compression import CompressionType
 from tests.support.fake_cluster import FakeCluster
