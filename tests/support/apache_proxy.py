@@ -1,4 +1,4 @@
-"""Apache's proxy, which serves the 5.x clients (gRPC), as an async context manager."""
+"""Apache's proxy, which serves the 5.x clients (gRPC), in both of its modes, as async context managers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.apache import ApacheServer
+from tests.support.apache import ANY_DISK, SMALL_HEAP, ApacheBroker, ApacheServer
 from tests.support.jvm import QUICK
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.toolchain import JavaProgram
@@ -62,6 +62,7 @@ class ApacheProxy(ApacheServer):
             properties={
                 "rocketmq.serialize.type": serialize_type,
                 "rmq.logback.configurationFile": "rmq.proxy.logback.xml",
+                **ANY_DISK,  # for the broker of LOCAL mode
             },
         )
         self._namesrv_address = namesrv_address
@@ -87,3 +88,38 @@ class ApacheProxy(ApacheServer):
 
     async def is_ready(self) -> bool:
         return _READY_TEXT in self.log_path.read_text(errors="replace")
+
+
+class ApacheLocalProxy(ApacheProxy):
+    """The proxy in LOCAL mode, with a broker in its process; `broker` says the broker's address and files.
+
+    `broker_settings` go into the broker's configuration file.
+    """
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        namesrv_address: str,
+        *,
+        home: Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        broker_settings: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = SMALL_HEAP,
+    ) -> None:
+        super().__init__(
+            program,
+            namesrv_address,
+            home=home,
+            settings={"proxyMode": "LOCAL", **(settings or {})},
+            jvm_options=jvm_options,
+        )
+        self.broker = ApacheBroker(program, namesrv_address, home=self.home, settings=broker_settings)
+
+    def _write_configuration(self) -> list[str]:
+        file = self.home / "broker.conf"
+        configuration = self.broker.configuration()
+        file.write_text("".join(f"{key}={value}\n" for key, value in configuration.items()))
+        return [*super()._write_configuration(), "-bc", str(file)]
+
+    async def is_ready(self) -> bool:
+        return await super().is_ready() and await self.broker.is_ready()
