@@ -37,7 +37,7 @@ class ApacheProxy(ApacheServer):
     """The proxy in CLUSTER mode: its own process in front of the brokers of `namesrv_address`.
 
     It needs at least one broker of the cluster, in which it creates a topic of its own at the start.
-    `settings` are further keys of `rmq-proxy.json`.
+    `settings` are further keys of `rmq-proxy.json`. `few_threads`: not the default numbers of threads.
     """
 
     main_class = "org.apache.rocketmq.proxy.ProxyStartup"
@@ -52,6 +52,7 @@ class ApacheProxy(ApacheServer):
         home: Path | None = None,
         settings: Mapping[str, object] | None = None,
         serialize_type: str = "JSON",
+        few_threads: bool = True,
         jvm_options: Sequence[str] = _SMALL_HEAP,
     ) -> None:
         super().__init__(
@@ -67,7 +68,7 @@ class ApacheProxy(ApacheServer):
         )
         self._namesrv_address = namesrv_address
         self._cluster = cluster
-        self._settings = dict(settings or {})
+        self._settings = {**(_FEW_THREADS if few_threads else {}), **(settings or {})}
         self._remoting_port = free_port()
 
     def _write_configuration(self) -> list[str]:
@@ -80,7 +81,6 @@ class ApacheProxy(ApacheServer):
             "grpcServerPort": self.port,
             "remotingListenPort": self._remoting_port,
             "metricsExporterType": "DISABLE",
-            **_FEW_THREADS,
             **self._settings,
         }
         file.write_text(json.dumps(settings, indent=2))
@@ -104,6 +104,7 @@ class ApacheLocalProxy(ApacheProxy):
         home: Path | None = None,
         settings: Mapping[str, object] | None = None,
         broker_settings: Mapping[str, str] | None = None,
+        few_threads: bool = True,
         jvm_options: Sequence[str] = SMALL_HEAP,
     ) -> None:
         super().__init__(
@@ -111,6 +112,7 @@ class ApacheLocalProxy(ApacheProxy):
             namesrv_address,
             home=home,
             settings={"proxyMode": "LOCAL", **(settings or {})},
+            few_threads=few_threads,
             jvm_options=jvm_options,
         )
         self.broker = ApacheBroker(program, namesrv_address, home=self.home, settings=broker_settings)

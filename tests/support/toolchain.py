@@ -27,6 +27,7 @@ NODE5_CLIENT = ROOT / "tests" / "interop" / "node5"
 RUST5_CLIENT = ROOT / "tests" / "interop" / "rust5"
 PYTHON_CLIENT = ROOT / "tests" / "interop" / "python" / "main.py"
 BENCH_CLIENT = ROOT / "benchmarks" / "java"
+BENCH5_CLIENT = ROOT / "benchmarks" / "java5"
 
 OLDEST_JAVA = 17
 _BUILD_TIMEOUT_SECONDS = 900
@@ -78,6 +79,11 @@ def java5_client() -> JavaProgram:
 def bench_client() -> JavaProgram:
     """The load program of the benchmarks."""
     return _maven_project(BENCH_CLIENT, ["compile", "dependency:copy-dependencies"])
+
+
+def bench5_client() -> JavaProgram:
+    """The load program of the proxy's benchmark."""
+    return _maven_project(BENCH5_CLIENT, ["compile", "dependency:copy-dependencies"])
 
 
 def libraries(project: Path) -> JavaProgram:
@@ -213,6 +219,7 @@ BUILDS: dict[str, Callable[[], object]] = {
     "node5": node5_client,
     "rust5": rust5_client,
     "bench": bench_client,
+    "bench5": bench5_client,
 }
 
 
