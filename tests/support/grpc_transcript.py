@@ -33,6 +33,8 @@ _VARYING: Final = frozenset(
         "born_host",
         "store_host",
         "port",
+        "offset",
+        "queue_offset",
     }
 )
 _STREAMS: Final = frozenset({"ReceiveMessage", "PullMessage"})
