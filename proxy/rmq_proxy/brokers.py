@@ -72,10 +72,14 @@ class Brokers:
         return await self._routes.get(topic)
 
     async def address(self, broker_name: str, code: Code) -> str:
-        """Return the address of a broker's master. Raises Refusal with `code` for an unknown broker."""
-        if self.own is not None:
-            return self.own.address
-        address = await self.known_address(broker_name)
+        """Return the address of a broker's master. Raises Refusal with `code` for an unknown broker.
+
+        In LOCAL mode all other brokers are unknown: their receipts would be taken for those of this one.
+        """
+        if self.own is None:
+            address = await self.known_address(broker_name)
+        else:
+            address = self.own.address if broker_name == self.own.name else None
         if address is None:
             raise Refusal(code, f"cannot find broker {broker_name}")
         return address

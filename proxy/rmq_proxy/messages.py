@@ -39,18 +39,21 @@ _TYPES: Final = {
     TopicType.DELAY: MessageType.DELAY,
     TopicType.TRANSACTION: MessageType.TRANSACTION,
 }
+_GZIP: Final = b"\x1f\x8b"
 # Decompressed bodies of one response are at most this size together. Further ones stay compressed.
 _MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
 
 
 async def unpack_bodies(messages: Iterable[MessageExt]) -> None:
-    """Decompress the bodies of a response. A body in a form that brokers' clients do not use stays as it is.
+    """Decompress the bodies of a response, except those in gzip.
 
     The 5.x clients know gzip alone, while senders of the remoting protocol use zlib, LZ4 and Zstandard.
     """
     left = _MAX_UNPACKED_BYTES
     for message in messages:
         if message.sys_flag & MessageSysFlag.COMPRESSED and message.body and left > 0:
+            if message.body.startswith(_GZIP):
+                continue
             try:
                 message.body = await decompress_body(message.body, message.sys_flag, left)
             except MessageDecodeError:

@@ -5,6 +5,7 @@ Source: Apache RocketMQ 5.3.3, ConsumerProcessor, ProducerProcessor and MQClient
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Final
 
 from rmq_client.consumer.requests.pop_receipts import assign_receipts
 from rmq_client.consumer.requests.pop_source import PopSource
-from rmq_client.errors import broker_error, readable
+from rmq_client.errors import ClientError, broker_error, readable
 from rmq_remoting.bodies.heartbeat import SubscriptionData
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
@@ -33,6 +34,8 @@ from .messages import unpack_bodies
 from .protocol.definition_pb2 import Code
 from .receipt_handles import ReceiptHandle
 from .statuses import Refusal
+
+log = logging.getLogger("rmq.proxy")
 
 # Apache RocketMQ 5.3.3, ProxyUtils.MAX_MSG_NUMS_FOR_POP_REQUEST.
 MAX_POPPED: Final = 32
@@ -187,7 +190,10 @@ class Pops:
     async def forward_to_dead_letters(
         self, group: str, topic: str, handle: ReceiptHandle, message_id: str
     ) -> None:
-        """Copy a message into the group's dead letters, then acknowledge it. Raises Refusal, ClientError."""
+        """Copy a message into the group's dead letters, then acknowledge it. Raises Refusal, ClientError.
+
+        A failed acknowledgement is no failure: the client would repeat the request, and make more copies.
+        """
         if handle.commit_log_offset < 0:
             raise Refusal(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         address = await self._address(handle)
@@ -202,7 +208,10 @@ class Pops:
         )
         about = f"dead letter of message {message_id} of group {group}"
         await self._brokers.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header.encode(), about=about)
-        await self.acknowledge(group, topic, handle)
+        try:
+            await self.acknowledge(group, topic, handle)
+        except (ClientError, Refusal) as error:
+            log.info("dead letter not acknowledged id=%s group=%s cause=%s", message_id, group, error)
 
     async def _address(self, handle: ReceiptHandle) -> str:
         return await self._brokers.address(handle.receipt.broker_name, Code.INVALID_RECEIPT_HANDLE)

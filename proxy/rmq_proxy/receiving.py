@@ -139,6 +139,8 @@ class Receiving:
         """Pop, and return the messages for the client. Raises Refusal, ClientError."""
         queue = request.message_queue
         topic, group = check_topic(queue.topic.name), check_group(request.group.name)
+        if request.batch_size < 1:
+            raise Refusal(Code.BAD_REQUEST, f"the batch size is {request.batch_size}, it must be at least 1")
         client = await self._clients.wait_for(call.client_id, _SETTINGS_SECONDS)
         if client is None:
             client = self._clients.report(call.client_id, _assumed_settings(request))

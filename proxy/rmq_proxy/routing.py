@@ -121,7 +121,7 @@ class Routing:
     def _proxies(self, endpoints: pb.Endpoints) -> pb.Endpoints:
         keeps_port = self._settings.use_endpoint_port_from_request
         return pb.Endpoints(
-            scheme=endpoints.scheme,
+            scheme=endpoints.scheme or pb.IPv4,
             addresses=[
                 pb.Address(host=address.host, port=address.port if keeps_port else self.port)
                 for address in endpoints.addresses

@@ -45,7 +45,7 @@ class Sessions:
         if client_type in CONSUMERS:
             check_group(request.group.name)
         elif client_type != pb.PRODUCER:
-            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, pb.ClientType.Name(client_type))
+            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, _type_name(client_type))
         self._clients.touch(client)
         return rpc.HeartbeatResponse(status=ok())
 
@@ -59,7 +59,7 @@ class Sessions:
         if client_type in CONSUMERS:
             check_group(request.group.name)
         elif client_type != pb.PRODUCER:
-            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, pb.ClientType.Name(client_type))
+            raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, _type_name(client_type))
         return rpc.NotifyClientTerminationResponse(status=ok())
 
     async def telemetry(
@@ -106,6 +106,9 @@ class Sessions:
                 check_topic(topic.name)
         else:
             check_group(settings.subscription.group.name)
+            if settings.client_type not in CONSUMERS:
+                name = _type_name(settings.client_type)
+                raise Refusal(Code.INTERNAL_SERVER_ERROR, f"Client type is not consumer, type: {name}")
             for entry in settings.subscription.subscriptions:
                 _check_subscription(entry)
         client = self._clients.report(call.client_id, self._client_settings.complete(settings))
@@ -120,6 +123,11 @@ class Sessions:
         if client is None:
             raise Refusal(Code.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN_CLIENT)
         return client
+
+
+def _type_name(client_type: pb.ClientType) -> str:
+    """Return the name of a client type; clients may know more types than this proxy."""
+    return pb.ClientType.Name(client_type) if client_type in pb.ClientType.values() else "UNRECOGNIZED"
 
 
 def _grpc_code(refusal: Refusal) -> Any:

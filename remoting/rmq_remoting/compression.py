@@ -31,6 +31,7 @@ limit of one body, 256 MiB by default, and the first body is always decompressed
 
 # Clients write one frame. Each one more costs memory and time, however small it is.
 _MAX_FRAMES: Final = 1000
+_ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 # Deflate writes at least 2 bits for up to 258 bytes (RFC 1951).
 _ZLIB_MAX_RATIO: Final = 1032
 # Text and JSON decompress to 2 to 20 times their size. At 128 times, 64 KiB take at most some 50 ms.
@@ -234,7 +235,8 @@ def _decompress(body: bytes, compression: CompressionType, output: _Output) -> b
 
 
 def _decompress_zlib(body: bytes, output: _Output) -> bytes:
-    decompressor = zlib.decompressobj()
+    # Clients for 5.x may compress by gzip, which the flags of a stored message do not tell from zlib.
+    decompressor = zlib.decompressobj(_ZLIB_OR_GZIP)
     try:
         output.add(decompressor.decompress(body, output.remaining + 1))
     except zlib.error as error:

@@ -1,5 +1,6 @@
 """Servers that the 5.x clients connect to: Apache's proxy, ours, and our broker itself.
 
+A front serves a running cluster. A stack is a cluster with its front, of this project, Apache's, or of both.
 Times are short, so that redeliveries and checks take seconds.
 """
 
@@ -7,13 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from tests.interop.clusters import Cluster, Own, flawless_cluster
+import pytest
+
+from tests.interop.clusters import Apache, Cluster, Own, flawless_cluster
 from tests.support import toolchain
-from tests.support.apache_proxy import ApacheProxy
+from tests.support.apache import ApacheNamesrv, apache_cluster
+from tests.support.apache_proxy import ApacheLocalProxy, ApacheProxy
 from tests.support.own_servers import OwnProxy
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.requirements import built_or_skip
@@ -74,3 +80,91 @@ def own_proxy(servers: Cluster) -> Iterator[str]:
 def broker_itself(servers: Own) -> Iterator[str]:
     """The broker itself (LOCAL mode)."""
     yield f"{LOOPBACK}:{servers[1].settings['grpcServerPort']}"
+
+
+@contextmanager
+def apache_servers() -> Iterator[Apache]:
+    """Apache's name server and broker."""
+    program = built_or_skip(toolchain.apache_servers)
+    with asyncio.Runner() as runner:
+        cluster = apache_cluster(program, {**BROKER_SETTINGS, "waitTimeMillsInSendQueue": "10000"})
+        servers = runner.run(cluster.__aenter__())
+        try:
+            yield servers
+        finally:
+            runner.run(cluster.__aexit__(None, None, None))
+
+
+# --- stacks ---
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcStack:
+    """A running cluster of one broker, and the address at which it serves gRPC."""
+
+    namesrv_address: str
+    broker_port: int
+    address: str
+
+
+Stack = Callable[[Path], AbstractContextManager[GrpcStack]]
+
+
+def _on_ours(front: Callable[[Own], AbstractContextManager[str]]) -> Stack:
+    @contextmanager
+    def stack(folder: Path) -> Iterator[GrpcStack]:
+        with cluster_with_grpc(folder) as servers, front(servers) as address:
+            yield GrpcStack(servers[0].address, servers[1].port, address)
+
+    return stack
+
+
+def _on_apaches(front: Callable[[Cluster], AbstractContextManager[str]]) -> Stack:
+    @contextmanager
+    def stack(folder: Path) -> Iterator[GrpcStack]:
+        with apache_servers() as servers, front(servers) as address:
+            yield GrpcStack(servers[0].address, servers[1].port, address)
+
+    return stack
+
+
+@contextmanager
+def apache_local(folder: Path) -> Iterator[GrpcStack]:
+    """Apache's proxy in LOCAL mode, with a broker in its process."""
+    servers, program = built_or_skip(toolchain.apache_servers), built_or_skip(toolchain.apache_proxy)
+    with asyncio.Runner() as runner:
+        namesrv = ApacheNamesrv(servers)
+        runner.run(namesrv.__aenter__())
+        proxy = ApacheLocalProxy(
+            program, namesrv.address, settings=PROXY_SETTINGS, broker_settings=BROKER_SETTINGS
+        )
+        try:
+            runner.run(proxy.__aenter__())
+            try:
+                yield GrpcStack(namesrv.address, proxy.broker.port, proxy.address)
+            finally:
+                runner.run(proxy.__aexit__(None, None, None))
+        finally:
+            runner.run(namesrv.__aexit__(None, None, None))
+
+
+own_cluster_form: Final = _on_ours(own_proxy)
+own_local_form: Final = _on_ours(broker_itself)
+apache_before_ours: Final = _on_ours(apache_proxy)
+apache_cluster_mode: Final = _on_apaches(apache_proxy)
+ours_before_apaches: Final = _on_apaches(own_proxy)
+
+# Ours first. Apache's own stacks show that a program can pass. They are long, as are those of both.
+STACKS: Final = [
+    pytest.param(own_cluster_form, id="cluster"),
+    pytest.param(own_local_form, id="local"),
+    *(
+        pytest.param(stack, id=name, marks=[pytest.mark.java, pytest.mark.long])
+        for name, stack in {
+            "apache-local": apache_local,
+            "apache-cluster": apache_cluster_mode,
+            "apache-before-ours": apache_before_ours,
+            "ours-before-apaches": ours_before_apaches,
+        }.items()
+    ),
+]

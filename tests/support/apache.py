@@ -22,7 +22,7 @@ SMALL_HEAP = (*QUICK, "-Xms256m", "-Xmx512m")
 _READY_POLL_SECONDS = 0.05
 _REGISTRATION_LOST_SECONDS = 1.0
 # Apache's broker refuses messages at a disk usage of 90 %, which a developer's machine may have.
-_ANY_DISK = {
+ANY_DISK = {
     "rocketmq.broker.diskSpaceWarningLevelRatio": "0.99",
     "rocketmq.broker.diskSpaceCleanForciblyRatio": "0.98",
 }
@@ -302,7 +302,7 @@ class ApacheBroker(ApacheServer):
             port=port or free_broker_port(),
             home=home,
             jvm_options=jvm_options,
-            properties={"rocketmq.serialize.type": serialize_type, **_ANY_DISK},
+            properties={"rocketmq.serialize.type": serialize_type, **ANY_DISK},
         )
         self.namesrv_address = namesrv_address
         self.broker_name = broker_name

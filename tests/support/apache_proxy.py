@@ -1,4 +1,4 @@
-"""Apache's proxy, which serves the 5.x clients (gRPC), as an async context manager."""
+"""Apache's proxy, which serves the 5.x clients (gRPC), in both of its modes, as async context managers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.apache import ApacheServer
+from tests.support.apache import ANY_DISK, SMALL_HEAP, ApacheBroker, ApacheServer
 from tests.support.jvm import QUICK
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.toolchain import JavaProgram
@@ -37,7 +37,7 @@ class ApacheProxy(ApacheServer):
     """The proxy in CLUSTER mode: its own process in front of the brokers of `namesrv_address`.
 
     It needs at least one broker of the cluster, in which it creates a topic of its own at the start.
-    `settings` are further keys of `rmq-proxy.json`.
+    `settings` are further keys of `rmq-proxy.json`. `few_threads`: not the default numbers of threads.
     """
 
     main_class = "org.apache.rocketmq.proxy.ProxyStartup"
@@ -52,6 +52,7 @@ class ApacheProxy(ApacheServer):
         home: Path | None = None,
         settings: Mapping[str, object] | None = None,
         serialize_type: str = "JSON",
+        few_threads: bool = True,
         jvm_options: Sequence[str] = _SMALL_HEAP,
     ) -> None:
         super().__init__(
@@ -62,11 +63,12 @@ class ApacheProxy(ApacheServer):
             properties={
                 "rocketmq.serialize.type": serialize_type,
                 "rmq.logback.configurationFile": "rmq.proxy.logback.xml",
+                **ANY_DISK,  # for the broker of LOCAL mode
             },
         )
         self._namesrv_address = namesrv_address
         self._cluster = cluster
-        self._settings = dict(settings or {})
+        self._settings = {**(_FEW_THREADS if few_threads else {}), **(settings or {})}
         self._remoting_port = free_port()
 
     def _write_configuration(self) -> list[str]:
@@ -79,7 +81,6 @@ class ApacheProxy(ApacheServer):
             "grpcServerPort": self.port,
             "remotingListenPort": self._remoting_port,
             "metricsExporterType": "DISABLE",
-            **_FEW_THREADS,
             **self._settings,
         }
         file.write_text(json.dumps(settings, indent=2))
@@ -87,3 +88,40 @@ class ApacheProxy(ApacheServer):
 
     async def is_ready(self) -> bool:
         return _READY_TEXT in self.log_path.read_text(errors="replace")
+
+
+class ApacheLocalProxy(ApacheProxy):
+    """The proxy in LOCAL mode, with a broker in its process; `broker` says the broker's address and files.
+
+    `broker_settings` go into the broker's configuration file.
+    """
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        namesrv_address: str,
+        *,
+        home: Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        broker_settings: Mapping[str, str] | None = None,
+        few_threads: bool = True,
+        jvm_options: Sequence[str] = SMALL_HEAP,
+    ) -> None:
+        super().__init__(
+            program,
+            namesrv_address,
+            home=home,
+            settings={"proxyMode": "LOCAL", **(settings or {})},
+            few_threads=few_threads,
+            jvm_options=jvm_options,
+        )
+        self.broker = ApacheBroker(program, namesrv_address, home=self.home, settings=broker_settings)
+
+    def _write_configuration(self) -> list[str]:
+        file = self.home / "broker.conf"
+        configuration = self.broker.configuration()
+        file.write_text("".join(f"{key}={value}\n" for key, value in configuration.items()))
+        return [*super()._write_configuration(), "-bc", str(file)]
+
+    async def is_ready(self) -> bool:
+        return await super().is_ready() and await self.broker.is_ready()

@@ -23,8 +23,11 @@ JAVA_CLIENT = ROOT / "tests" / "interop" / "java"
 JAVA5_CLIENT = ROOT / "tests" / "interop" / "java5"
 GO_CLIENT = ROOT / "tests" / "interop" / "go"
 NODE_CLIENT = ROOT / "tests" / "interop" / "node"
+NODE5_CLIENT = ROOT / "tests" / "interop" / "node5"
+RUST5_CLIENT = ROOT / "tests" / "interop" / "rust5"
 PYTHON_CLIENT = ROOT / "tests" / "interop" / "python" / "main.py"
 BENCH_CLIENT = ROOT / "benchmarks" / "java"
+BENCH5_CLIENT = ROOT / "benchmarks" / "java5"
 
 OLDEST_JAVA = 17
 _BUILD_TIMEOUT_SECONDS = 900
@@ -78,6 +81,11 @@ def bench_client() -> JavaProgram:
     return _maven_project(BENCH_CLIENT, ["compile", "dependency:copy-dependencies"])
 
 
+def bench5_client() -> JavaProgram:
+    """The load program of the proxy's benchmark."""
+    return _maven_project(BENCH5_CLIENT, ["compile", "dependency:copy-dependencies"])
+
+
 def libraries(project: Path) -> JavaProgram:
     """A Maven project that consists of its dependencies, in target/lib."""
     return _maven_project(project, ["dependency:copy-dependencies"])
@@ -95,14 +103,34 @@ def go_client() -> Path:
 
 def node_client() -> NodeProgram:
     """The interop program over ali-ons."""
+    return _node_project(NODE_CLIENT, "ali-ons")
+
+
+def node5_client() -> NodeProgram:
+    """The interop program over Apache's Node.js client for 5.x, which speaks gRPC."""
+    return _node_project(NODE5_CLIENT, "rocketmq-client-nodejs")
+
+
+def rust5_client() -> Path:
+    """The interop program over Apache's Rust client for 5.x, which speaks gRPC: an executable."""
+    cargo = _tool("cargo", "a Rust toolchain")
+    target = RUST5_CLIENT / "target"
+    executable = target / "debug" / "interop-rust5"
+    with _build_needed(RUST5_CLIENT, target, [executable]) as needed:
+        if needed:
+            _run([str(cargo), "build", "--quiet", "--locked", "--target-dir", str(target)], RUST5_CLIENT)
+    return executable
+
+
+def _node_project(project: Path, package: str) -> NodeProgram:
     node = _tool("node", "Node.js")
     npm = _tool("npm", "npm")
-    modules = NODE_CLIENT / "node_modules"
-    with _build_needed(NODE_CLIENT, modules, [modules / "ali-ons" / "package.json"]) as needed:
+    modules = project / "node_modules"
+    with _build_needed(project, modules, [modules / package / "package.json"]) as needed:
         if needed:
             options = ["--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"]
-            _run([str(npm), "install", *options], NODE_CLIENT)
-    return NodeProgram(node=node, script=NODE_CLIENT / "main.js")
+            _run([str(npm), "install", *options], project)
+    return NodeProgram(node=node, script=project / "main.js")
 
 
 def _maven_project(project: Path, goals: Sequence[str]) -> JavaProgram:
@@ -188,7 +216,10 @@ BUILDS: dict[str, Callable[[], object]] = {
     "java5": java5_client,
     "go": go_client,
     "node": node_client,
+    "node5": node5_client,
+    "rust5": rust5_client,
     "bench": bench_client,
+    "bench5": bench5_client,
 }
 
 
