@@ -158,11 +158,11 @@ def _build(
         replication,
         listeners,
         metrics,
-        _local_proxy(settings, address),
+        _local_proxy(settings, address, services.access.tables),
     )
 
 
-def _local_proxy(settings: BrokerSettings, address: BrokerAddress) -> LocalProxy | None:
+def _local_proxy(settings: BrokerSettings, address: BrokerAddress, tables: AccessTables) -> LocalProxy | None:
     """Return the gRPC face, None for a broker without one. Raises StartError."""
     if not settings.grpc_server_port:
         return None
@@ -175,7 +175,7 @@ def _local_proxy(settings: BrokerSettings, address: BrokerAddress) -> LocalProxy
             "pip install 'rmq[proxy]'"
         ) from error
 
-    return LocalProxy(settings, address)
+    return LocalProxy(settings, address, tables)
 
 
 @dataclass(frozen=True, slots=True)

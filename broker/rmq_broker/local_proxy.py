@@ -21,6 +21,7 @@ from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.signing import RequestSigner
 
 if TYPE_CHECKING:
+    from rmq_remoting.daemon.access.tables import AccessTables
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from .network.address import BrokerAddress
@@ -34,8 +35,11 @@ _GRACE_SECONDS: Final = 5.0
 class LocalProxy:
     """The gRPC face of one broker."""
 
-    def __init__(self, settings: BrokerSettings, address: BrokerAddress) -> None:
-        """Prepare the face; `start` listens. Raises StartError, SettingsError."""
+    def __init__(self, settings: BrokerSettings, address: BrokerAddress, tables: AccessTables) -> None:
+        """Prepare the face; `start` listens. Raises StartError, SettingsError.
+
+        `tables` has the broker's users and their rules.
+        """
         try:
             name_servers = name_server_list(settings.name_server_addresses)
         except UsageError as error:
@@ -47,13 +51,15 @@ class LocalProxy:
             {
                 "grpcServerPort": str(settings.grpc_server_port),
                 "rocketMQClusterName": settings.broker_cluster_name,
+                "authenticationEnabled": str(settings.authentication_enabled).lower(),
+                "authorizationEnabled": str(settings.authorization_enabled).lower(),
             },
         )
         self._bind_address = settings.bind_address
         dispatcher = Dispatcher()
-        self._to_broker = RemotingClient(dispatcher)
         keys = settings.own_keys
         signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
+        self._to_broker = RemotingClient(dispatcher, signer=signer)
         self._to_name_servers = RemotingClient(signer=signer, tls=client_tls(settings))
         host = "127.0.0.1" if settings.bind_address in _EVERY_INTERFACE else settings.bind_address
         self._face = GrpcFace(
@@ -64,6 +70,7 @@ class LocalProxy:
             OwnBroker(
                 settings.broker_name, f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
             ),
+            tables,
         )
 
     async def start(self, supervisor: TaskSupervisor) -> str:

@@ -29,7 +29,7 @@ class Call:
     @classmethod
     def of(cls, context: Any) -> Call:
         """Read a call's metadata. Raises Refusal without a client id."""
-        metadata = {key: value for key, value in context.invocation_metadata() or ()}
+        metadata = metadata_of(context)
         remaining = context.time_remaining()
         client_id = _text(metadata.get(_CLIENT_ID))
         if not client_id.strip():
@@ -40,6 +40,16 @@ class Call:
             peer_address(context.peer()),
             None if remaining is None else int(remaining * 1000),
         )
+
+
+def metadata_of(context: Any) -> dict[str, str | bytes]:
+    """Return the metadata of a call; of a repeated key the last value."""
+    return {key: value for key, value in context.invocation_metadata() or ()}
+
+
+def peer_host(context: Any) -> str:
+    """Return the host of a call's client, an empty text if it is unknown."""
+    return peer_address(context.peer()).rpartition(":")[0].strip("[]")
 
 
 def peer_address(peer: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from rmq_remoting.daemon.access.settings import ACCESS_TABLE
 from rmq_remoting.daemon.common_settings import LogSettings
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.known_keys import KnownKey, read_known_keys
@@ -20,7 +21,7 @@ _TABLE: Final = Path(__file__).with_name("apache_settings.tsv")
 
 def known_keys() -> Mapping[str, KnownKey]:
     """Return every key of Apache's proxy."""
-    return read_known_keys(_TABLE)
+    return read_known_keys(_TABLE, ACCESS_TABLE)
 
 
 UNSUPPORTED: Final = (
@@ -59,6 +60,21 @@ class ProxyDaemonSettings(ProxySettings, LogSettings):
     bind_address: JavaString = setting(
         "0.0.0.0", "bindAddress", "Address to listen on; 0.0.0.0 is every interface.", ours=True
     )
+
+    def resolve(self) -> list[str]:
+        """Check that the proxy can ask brokers for users. Raises ValueError."""
+        notes = super().resolve()
+        if self.own_keys is None and self.authentication_enabled:
+            raise ValueError(
+                "authenticationEnabled=true needs innerClientAuthenticationCredentials, the keys of a super "
+                "user: the proxy asks the brokers for users and their rules"
+            )
+        if self.own_keys is None and self.enable_acl_rpc_hook_for_cluster_mode:
+            raise ValueError(
+                "enableAclRpcHookForClusterMode=true needs innerClientAuthenticationCredentials, the keys to "
+                "sign requests with"
+            )
+        return notes
 
 
 def read_json(file: Path) -> list[Override]:

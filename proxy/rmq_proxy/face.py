@@ -18,10 +18,13 @@ from grpc_reflection.v1alpha import reflection
 from rmq_client.network.broker_api import BrokerApi
 from rmq_client.network.name_servers import NameServers
 from rmq_client.settings import ClientSettings as SdkSettings
+from rmq_remoting.daemon.access.tables import AccessTables
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.dispatch import Dispatcher
 
+from .access.control import AccessControl
+from .access.directory import ClusterDirectory, OwnDirectory
 from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
@@ -56,10 +59,23 @@ class GrpcFace:
         name_servers: NameServers,
         dispatcher: Dispatcher,
         own: OwnBroker | None = None,
+        tables: AccessTables | None = None,
     ) -> None:
-        """`dispatcher` gets the requests of brokers. `own`: the broker of this process in LOCAL mode."""
+        """`dispatcher` gets the requests of brokers.
+
+        `own` is the broker of this process in LOCAL mode, and `tables` has its users.
+        """
         self._settings = settings
         self._brokers = Brokers(backend, name_servers, settings, own)
+        self._access: AccessControl | None = None
+        if settings.authentication_enabled:
+            cluster = settings.rocketmq_cluster_name
+            self._access = AccessControl(
+                ClusterDirectory(self._brokers, cluster, settings)
+                if tables is None
+                else OwnDirectory(tables),
+                settings,
+            )
         self._metadata = Metadata(self._brokers, settings)
         self._clients = ClientRegistry(settings.channel_expired_timeout_ms / 1000)
         self._pops = Pops(self._brokers)
@@ -82,6 +98,7 @@ class GrpcFace:
             Sending(self._brokers, self._metadata, settings),
             self._receiving,
             Pulling(self._brokers, offsets, settings),
+            self._access,
         )
         self._health: Any = None
         self._server: Any = None
@@ -138,6 +155,8 @@ class GrpcFace:
             self._sessions.end()
             await stopping
         await self._renewals.stop()
+        if self._access is not None:
+            await self._access.stop()
         await asyncio.gather(
             self._receiving.stop(), self._transactions.stop(), self._metadata.stop(), self._brokers.stop()
         )

@@ -12,6 +12,7 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.signing import RequestSigner
 
 from .daemon_settings import ProxyDaemonSettings
 from .face import GrpcFace
@@ -33,7 +34,9 @@ class Proxy:
         except UsageError as error:
             raise StartError(f"{error} (namesrvAddr, or the option -n)") from error
         dispatcher = Dispatcher()
-        self._client = RemotingClient(dispatcher)
+        keys = settings.own_keys
+        signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
+        self._client = RemotingClient(dispatcher, signer=signer)
         timeout_seconds = settings.request_timeout_ms / 1000
         self._name_servers = NameServers(
             addresses, self._client, ClientSettings(request_timeout_seconds=timeout_seconds)

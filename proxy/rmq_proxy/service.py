@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import grpc
 
-from .calls import Call
+from .access.control import AccessControl
+from .calls import Call, metadata_of, peer_host
 from .protocol import service_pb2 as rpc
 from .pulling import Pulling
 from .receiving import Receiving
@@ -21,9 +22,17 @@ NAME: Final = rpc.DESCRIPTOR.services_by_name["MessagingService"].full_name
 
 
 def service_handler(
-    routing: Routing, sessions: Sessions, sending: Sending, receiving: Receiving, pulling: Pulling
+    routing: Routing,
+    sessions: Sessions,
+    sending: Sending,
+    receiving: Receiving,
+    pulling: Pulling,
+    access: AccessControl | None = None,
 ) -> Any:
-    """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC."""
+    """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC.
+
+    `access` is None if every call is served.
+    """
     unary: dict[str, tuple[Callable[[Call, Any], Awaitable[Any]], type[Any], type[Any]]] = {
         "QueryRoute": (routing.query_route, rpc.QueryRouteRequest, rpc.QueryRouteResponse),
         "QueryAssignment": (
@@ -57,38 +66,45 @@ def service_handler(
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(method, response),
+            _answering(method, response, access),
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
         for name, (method, request, response) in unary.items()
     }
     handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(receiving.receive, rpc.ReceiveMessageResponse),
+        _streaming(receiving.receive, rpc.ReceiveMessageResponse, access),
         request_deserializer=rpc.ReceiveMessageRequest.FromString,
         response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
     )
     handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(pulling.pull, rpc.PullMessageResponse),
+        _streaming(pulling.pull, rpc.PullMessageResponse, access),
         request_deserializer=rpc.PullMessageRequest.FromString,
         response_serializer=rpc.PullMessageResponse.SerializeToString,
     )
     handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-        _telemetry(sessions),
+        _telemetry(sessions, access),
         request_deserializer=rpc.TelemetryCommand.FromString,
         response_serializer=rpc.TelemetryCommand.SerializeToString,
     )
     return grpc.method_handlers_generic_handler(NAME, handlers)
 
 
+async def _admitted(access: AccessControl | None, context: Any, request: Any) -> Call:
+    """Return what a call says besides its request. Raises Refusal, and ClientError if no broker answers."""
+    if access is not None:
+        await access.check(metadata_of(context), peer_host(context), request)
+    return Call.of(context)
+
+
 def _answering(
-    method: Callable[[Call, Any], Awaitable[Any]], response: type[Any]
+    method: Callable[[Call, Any], Awaitable[Any]], response: type[Any], access: AccessControl | None
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a handler that turns every error into the status of a response."""
 
     async def handle(request: Any, context: Any) -> Any:
         try:
-            return await method(Call.of(context), request)
+            return await method(await _admitted(access, context, request), request)
         except Exception as error:
             return response(status=status_of(error))
 
@@ -96,15 +112,17 @@ def _answering(
 
 
 def _streaming(
-    method: Callable[[Call, Any], AsyncGenerator[Any, None]], response: type[Any]
+    method: Callable[[Call, Any], AsyncGenerator[Any, None]],
+    response: type[Any],
+    access: AccessControl | None,
 ) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
     """Return a handler of a method that yields its responses, and turns its own errors into a status."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Any, None]:
         try:
-            call = Call.of(context)
-        except Refusal as refusal:
-            yield response(status=status_of(refusal))
+            call = await _admitted(access, context, request)
+        except Exception as error:
+            yield response(status=status_of(error))
             return
         async with aclosing(method(call, request)) as responses:
             async for each in responses:
@@ -113,13 +131,22 @@ def _streaming(
     return handle
 
 
-def _telemetry(sessions: Sessions) -> Callable[[Any, Any], Awaitable[None]]:
+def _telemetry(sessions: Sessions, access: AccessControl | None) -> Callable[[Any, Any], Awaitable[None]]:
+    """Return the handler of telemetry streams. Each command of a stream is checked, not only the first."""
+
+    async def admitted(
+        commands: AsyncIterator[rpc.TelemetryCommand], context: Any
+    ) -> AsyncIterator[rpc.TelemetryCommand]:
+        async for command in commands:
+            await _admitted(access, context, command)
+            yield command
+
     async def handle(commands: AsyncIterator[rpc.TelemetryCommand], context: Any) -> None:
         try:
             call = Call.of(context)
         except Refusal as refusal:
             await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
             return
-        await sessions.telemetry(call, commands, context)
+        await sessions.telemetry(call, admitted(commands, context) if access else commands, context)
 
     return handle

@@ -20,7 +20,7 @@ from .protocol import definition_pb2 as pb
 from .protocol import service_pb2 as rpc
 from .protocol.definition_pb2 import Code
 from .receiving import subscription_of
-from .statuses import Refusal, ok
+from .statuses import Refusal, ok, status_of
 from .transactions import TransactionProducers
 from .validation import check_group, check_topic
 
@@ -75,6 +75,9 @@ class Sessions:
             if not reading.cancelled():
                 await reading
         except Refusal as refusal:
+            if refusal.code == Code.UNAUTHORIZED:
+                await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
+                return
             await context.abort(_grpc_code(refusal), f"process client telemetryCommand failed. {refusal}")
         finally:
             reading.cancel()

@@ -24,6 +24,8 @@ from rmq_remoting.daemon.settings import (
     setting,
 )
 
+from .access_settings import ProxyAccessSettings
+
 _SECOND_MS: Final = 1000
 _MINUTE_MS: Final = 60 * _SECOND_MS
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -190,7 +192,9 @@ class CacheSettings(SettingsGroup):
     group_max_num: Count = setting(20000, "subscriptionGroupConfigCacheMaxNum", "Most groups in the cache.")
 
 
-class ProxySettings(FaceSettings, LimitSettings, ClientPolicySettings, RenewalSettings, CacheSettings):
+class ProxySettings(
+    FaceSettings, ProxyAccessSettings, LimitSettings, ClientPolicySettings, RenewalSettings, CacheSettings
+):
     """The proxy"""
 
     rocketmq_cluster_name: JavaString = setting(

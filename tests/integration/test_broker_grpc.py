@@ -125,7 +125,6 @@ async def test_the_broker_stops_although_receives_are_held(cluster: RunningClust
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"authenticationEnabled": "true"}, "serves clients without access keys"),
         ({"tls.server.mode": "enforcing", "tls.test.mode.enable": "true"}, "serves clients without TLS"),
     ],
 )

@@ -144,9 +144,14 @@ class PushConsumer:
 
 
 @contextmanager
-def python_clients(address: str, home: Path) -> Iterator[PythonClients]:
-    """Start the program for the proxy at `address`; its clients write their logs below `home`."""
+def python_clients(address: str, home: Path, **environment: str) -> Iterator[PythonClients]:
+    """Start the program for the proxy at `address`; its clients write their logs below `home`.
+
+    `environment` are variables of the program.
+    """
     home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(PYTHON_CLIENT), address]
-    with RunningProgram(command, home / "stderr.log", {**os.environ, "HOME": str(home)}) as program:
+    with RunningProgram(
+        command, home / "stderr.log", {**os.environ, "HOME": str(home), **environment}
+    ) as program:
         yield PythonClients(program)

@@ -22,11 +22,17 @@ class GrpcClient:
 
     def __init__(self, channel: Any, client_id: str, version: str) -> None:
         self.channel = channel
-        self._metadata = [("x-mq-client-id", client_id)] if client_id else []
-        self._metadata += [("x-mq-language", "PYTHON"), ("x-mq-client-version", version)]
+        # Goes with every call from now on: signatures, and whatever else a test likes.
+        self.further_metadata: list[tuple[str, str]] = []
+        self._own_metadata = [("x-mq-client-id", client_id)] if client_id else []
+        self._own_metadata += [("x-mq-language", "PYTHON"), ("x-mq-client-version", version)]
         self.commands: asyncio.Queue[rpc.TelemetryCommand] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
         self._stream: Any = None
+
+    @property
+    def _metadata(self) -> list[tuple[str, str]]:
+        return [*self._own_metadata, *self.further_metadata]
 
     async def call(self, method: str, request: Any, deadline: float | None = DEADLINE_SECONDS) -> Any:
         """Call a method with one response."""

@@ -113,9 +113,15 @@ class BrokerSettings(
         """Check that gRPC opens no way around access control and TLS, and that it has routes."""
         if not self.grpc_server_port:
             return
-        if self.authentication_enabled:
+        if self.authentication_enabled and self.own_keys is None:
             raise ValueError(
-                "grpcServerPort serves clients without access keys: remove it, or authenticationEnabled=true"
+                "grpcServerPort with authenticationEnabled=true needs innerClientAuthenticationCredentials: "
+                "the gRPC port signs its requests to the broker with these keys"
+            )
+        if self.signature_replay_window_seconds:
+            raise ValueError(
+                "signatureReplayWindowSeconds cannot protect the clients of grpcServerPort, because their "
+                "signatures do not cover their messages: remove one of the two"
             )
         if self.tls_server_mode is TlsMode.ENFORCING:
             raise ValueError(

@@ -1,5 +1,7 @@
 """Apache's Python client for 5.x (`rocketmq-python-client`) as a program: `python main.py PROXY-ADDRESS`.
 
+The variables ACCESS_KEY and SECRET_KEY are the clients' access keys. With TLS=true they connect by TLS.
+
 Each line on standard input is one call, a JSON object with `call` (a number), `method` (a public method of
 `Clients`) and `arguments`. Calls run side by side. Each line on standard output is one event, a JSON object.
 The event `answer N` ends call N: it has `value`, or `error` with the exception's class, code and text. The
@@ -49,14 +51,16 @@ class Clients:
 
     def __init__(self, address: str) -> None:
         # The client allows a request 3 s: too little for the first ones on a machine that is busy with tests.
-        self._configuration = ClientConfiguration(address, Credentials(), request_timeout=15)
+        keys = Credentials(os.environ.get("ACCESS_KEY", ""), os.environ.get("SECRET_KEY", ""))
+        self._configuration = ClientConfiguration(address, keys, request_timeout=15)
+        self._tls = os.environ.get("TLS") == "true"
         self._clients: dict[str, Any] = {}
         self._received: list[Message] = []
 
     def producer(self, name: str, topics: Sequence[str], check: str | None = None) -> None:
         """Start a producer. `check` is its answer to transaction checks: commit or rollback."""
         checker = None if check is None else _Checker(check)
-        self._start(name, Producer(self._configuration, topics, checker))
+        self._start(name, Producer(self._configuration, topics, checker, self._tls))
 
     def send(self, name: str, message: Mapping[str, Any]) -> dict[str, object]:
         """Send a message; return its message id, queue offset and recall handle."""
@@ -84,7 +88,9 @@ class Clients:
     ) -> None:
         """Start a simple consumer. `wait_s` is how long the proxy holds an empty receive."""
         subscription = {topic: _filter(expression, sql)}
-        consumer = SimpleConsumer(self._configuration, group, subscription, await_duration=wait_s)
+        consumer = SimpleConsumer(
+            self._configuration, group, subscription, await_duration=wait_s, tls_enable=self._tls
+        )
         # Unlike a push consumer it does not wait for its settings, without which the proxy fails to receive.
         arrived = consumer._init_settings_event
         self._start(name, consumer)
@@ -111,7 +117,8 @@ class Clients:
         """Start a push consumer that reports failure for the first `refuse` deliveries, then success."""
         listener = _Listener(name, refuse)
         subscription = {topic: FilterExpression()}
-        self._start(name, PushConsumer(self._configuration, group, listener, subscription))
+        consumer = PushConsumer(self._configuration, group, listener, subscription, tls_enable=self._tls)
+        self._start(name, consumer)
 
     def shut_down(self, name: str) -> None:
         """Shut a client down."""
