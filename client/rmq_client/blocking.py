@@ -349,6 +349,7 @@ class PullConsumer(_BodyDecoder, _BlockingObject[_pull.PullConsumer]):
     commit = _blocking(_pull.PullConsumer.commit)
     poll = _blocking(_pull.PullConsumer.poll)
     pull = _blocking(_pull.PullConsumer.pull)
+    dead_letter = _blocking(_pull.PullConsumer.dead_letter)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Yield message by message until the consumer is stopped; commits include the yielded ones only.
@@ -370,6 +371,7 @@ class SimpleConsumer(_BodyDecoder, _BlockingObject[_simple.SimpleConsumer]):
     unsubscribe = _blocking(_simple.SimpleConsumer.unsubscribe)
     receive = _blocking(_simple.SimpleConsumer.receive)
     ack = _blocking(_simple.SimpleConsumer.ack)
+    dead_letter = _blocking(_simple.SimpleConsumer.dead_letter)
     change_invisible_time = _blocking(_simple.SimpleConsumer.change_invisible_time)
     beginning_offsets = _blocking(_simple.SimpleConsumer.beginning_offsets)
     end_offsets = _blocking(_simple.SimpleConsumer.end_offsets)

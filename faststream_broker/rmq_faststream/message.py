@@ -49,9 +49,9 @@ class _SettledMessage(StreamMessage[R]):
         await super().nack()
 
     async def reject(self) -> None:
-        """Make the message a dead letter of the group at once.
+        """Make the message a dead letter of the group at once. The queue of an orderly subscriber goes on.
 
-        Raises FeatureNotSupportedException for a message of an orderly subscriber.
+        A broadcasting subscriber skips the message, because it has no dead letters.
         """
         if self.committed is None and self.settlement is not None:
             self.settlement.reject()

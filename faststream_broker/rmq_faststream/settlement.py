@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from faststream.exceptions import FeatureNotSupportedException, SetupError
+from faststream.exceptions import SetupError
 
 from rmq_client import ConsumeContext, ConsumeResult, OrderlyContext, Seconds
 
@@ -23,6 +23,7 @@ class Settlement:
     result: ConsumeResult = ConsumeResult.LATER
     delay_level: int = 0
     suspend_seconds: Seconds | None = None
+    is_rejected: bool = False
     task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
 
     def ack(self) -> None:
@@ -48,20 +49,17 @@ class Settlement:
         self.suspend_seconds = suspend_seconds
 
     def reject(self) -> None:
-        """Make the messages dead letters. Raises FeatureNotSupportedException for an orderly subscriber."""
-        if self.orderly:
-            raise FeatureNotSupportedException(
-                "an orderly subscriber cannot reject a message: ack it to skip it, or nack it, and set "
-                "max_reconsume_times to make it a dead letter after that many repetitions"
-            )
+        """Make the messages dead letters."""
         self.result = ConsumeResult.LATER
-        self.delay_level = _DEAD_LETTER
+        self.is_rejected = True
 
     def apply(self, context: ConsumeContext | OrderlyContext) -> ConsumeResult:
         """Write the decision to the context of the listener's call, and return the listener's result."""
         if isinstance(context, ConsumeContext):
-            context.delay_level = self.delay_level
-        elif self.suspend_seconds is not None:
+            context.delay_level = _DEAD_LETTER if self.is_rejected else self.delay_level
+            return self.result
+        context.dead_letter = self.is_rejected
+        if self.suspend_seconds is not None:
             context.suspend_seconds = self.suspend_seconds
         return self.result
 

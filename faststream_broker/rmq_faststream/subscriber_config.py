@@ -40,11 +40,6 @@ class RocketSubscriberConfig(SubscriberUsecaseConfig):
         """Raises SetupError for arguments that exclude each other."""
         if not self.batch and self.max_messages != 1:
             raise SetupError(f"max_messages={self.max_messages}: several messages at once need batch=True")
-        if self.orderly and self.ack_policy is AckPolicy.REJECT_ON_ERROR:
-            raise SetupError(
-                "ack_policy=REJECT_ON_ERROR: an orderly subscriber cannot make a message a dead letter at "
-                "once; use NACK_ON_ERROR with max_reconsume_times"
-            )
 
     @property
     def ack_policy(self) -> AckPolicy:

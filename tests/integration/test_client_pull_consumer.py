@@ -12,12 +12,18 @@ from typing import Any
 import pytest
 
 from rmq_client import (
+    Admin,
+    BrokerUnreachable,
+    ClientSettings,
+    ConsumeHook,
     FlowControl,
     MessageExt,
     MessageQueue,
     NotRunning,
     PullConsumer,
     PullSettings,
+    Settlement,
+    SettlementKind,
     TopicNotFound,
     UsageError,
 )
@@ -62,6 +68,41 @@ async def test_assigned_queues_are_read_in_order(tmp_path: Path) -> None:
             assert offsets == list(range(50))
         assert messages[0].broker_name == "broker-a"
         assert (await reader.position(_Q0), await reader.position(_Q1)) == (50, 50)
+
+
+class _Settlements(ConsumeHook):
+    def __init__(self) -> None:
+        self.seen: list[tuple[SettlementKind, bytes, type[BaseException] | None]] = []
+
+    def settled(self, settlement: Settlement) -> None:
+        """Note it."""
+        (message,) = settlement.messages
+        error = settlement.error
+        self.seen.append((settlement.kind, message.body, None if error is None else type(error)))
+
+
+async def test_messages_become_dead_letters_of_the_group(tmp_path: Path) -> None:
+    hook = _Settlements()
+    settings = ClientSettings(request_timeout_seconds=2)
+    async with running_cluster(tmp_path, {"broker-a": {"T": 1}}) as cluster:
+        _put(cluster, 2)
+        async with _reader(cluster, topics="T", hooks=[hook], settings=settings) as reader:
+            first, second = await _read(reader, 2)
+            await reader.dead_letter(first)
+            await reader.dead_letter(second, "no such account")
+            async with Admin(cluster.address) as admin:
+                dead = await admin.dead_letters("g")
+            assert await reader.committed(_Q0) is None, "the application commits"
+            await cluster.broker.stop()
+            with pytest.raises(BrokerUnreachable):
+                await reader.dead_letter(first)
+    assert {message.body: message.properties.get("dead_letter_reason") for message in dead} == {
+        b"000": None,
+        b"001": "no such account",
+    }
+    kind = SettlementKind.DEAD_LETTER
+    assert hook.seen[:2] == [(kind, b"000", None), (kind, b"001", None)]
+    assert hook.seen[2] == (kind, b"000", BrokerUnreachable)
 
 
 async def test_poll_respects_its_bounds(tmp_path: Path) -> None:

@@ -77,6 +77,21 @@ async def test_messages_of_all_brokers_are_received(address: str) -> None:
         assert await consumer.receive(timeout_seconds=0) == []
 
 
+@pytest.mark.parametrize(("reason", "noted"), [("", None), ("no\nsuch account", "no such account")])
+async def test_a_message_becomes_a_dead_letter_at_once(address: str, reason: str, noted: str | None) -> None:
+    await _send(address, b"bad")
+    async with _consumer(address) as consumer:
+        (message,) = await _receive(consumer, 1, invisible_seconds=1)
+        await consumer.dead_letter(message, reason)
+        assert "dead_letter_reason" not in message.properties
+        assert await consumer.receive(timeout_seconds=1.5) == [], "it is acknowledged"
+        with pytest.raises(ReceiptExpired, match="made a dead letter"):
+            await consumer.dead_letter(message)
+    async with Admin(address) as admin:
+        (dead,) = await admin.dead_letters("g")
+    assert (dead.body, dead.properties.get("dead_letter_reason")) == (b"bad", noted)
+
+
 @pytest.mark.parametrize("broker", _BROKERS)
 async def test_a_message_on_any_broker_wakes_receive(address: str, broker: str) -> None:
     async with _consumer(address) as consumer:

@@ -111,6 +111,7 @@ async def test_a_handler_chooses_the_delay_of_the_redelivery(
     assert attempts == [1, 2]
 
 
+@pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
@@ -125,15 +126,23 @@ async def test_a_rejected_message_is_a_dead_letter_at_once(
     broker: RocketBroker,
     policy: AckPolicy,
     error: Exception,
+    orderly: bool,
 ) -> None:
-    @broker.subscriber(rmq_topic, group=rmq_group, consume_from="first", ack_policy=policy)
+    handled: list[str] = []
+
+    @broker.subscriber(rmq_topic, group=rmq_group, consume_from="first", ack_policy=policy, orderly=orderly)
     async def on_order(body: str) -> None:
-        raise error
+        if body == "bad":
+            raise error
+        handled.append(body)
 
     async with _started(broker):
-        await broker.publish("x", rmq_topic)
+        for body in ("bad", "good"):
+            await broker.publish(body, rmq_topic, sharding_key="one queue")
         (dead,) = await rmq_broker.expect_dead_letters(rmq_group)
-    assert dead.body == b"x"
+        await rmq_broker.consumed(rmq_group)
+    assert dead.body == b"bad"
+    assert handled == ["good"]
 
 
 async def test_a_body_of_the_wrong_form_ends_as_a_dead_letter(
@@ -215,7 +224,7 @@ async def test_an_orderly_message_becomes_a_dead_letter_after_its_attempts(
     )
     async def on_order(body: str) -> None:
         attempts.append(body)
-        raise RejectMessage  # refused by an orderly subscriber, so that the message is repeated
+        raise NackMessage
 
     async with _started(broker):
         await broker.publish("x", rmq_topic)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 CONTENT_TYPE: Final = "content_type"
 """Property with the media type of a body that a serializer has written."""
 DEAD_LETTER_REASON: Final = "dead_letter_reason"
-"""Property of a dead letter that could not be read: the reason."""
+"""Property of a dead letter that is not due to retries: the reason."""
 
 _BYTES: Final = BytesSerializer()
 _MAX_REASON_CHARACTERS: Final = 500
@@ -79,13 +79,13 @@ def read_body(message: MessageExt, kind: Any, serializer: Serializer) -> Any:
         raise UnreadableBody(message, f"not read as {_name(kind)}: {_reason(error)}") from error
 
 
-def note_reason(message: MessageExt, error: UnreadableBody) -> bool:
+def note_reason(message: MessageExt, reason: str) -> bool:
     """Note in a message why it becomes a dead letter; whether that is new."""
     if DEAD_LETTER_REASON in message.properties:
         return False
     # The separators of properties, and other control characters, are dropped.
-    reason = "".join(one if one.isprintable() else " " for one in error.reason)
-    reason = reason[:_MAX_REASON_CHARACTERS].strip() or "unreadable"
+    reason = "".join(one if one.isprintable() else " " for one in reason)
+    reason = reason[:_MAX_REASON_CHARACTERS].strip() or "unknown"
     check_property(DEAD_LETTER_REASON, reason)
     message.properties[DEAD_LETTER_REASON] = reason
     return True

@@ -147,7 +147,9 @@ _ANY_OBJECT: Final = "key"
 
 
 # Methods that take a message that was received.
-_OF_RECEIVED: Final = frozenset({"ack", "change_invisible_time", "decode", "once", "resend_dead_letter"})
+_OF_RECEIVED: Final = frozenset(
+    {"ack", "change_invisible_time", "dead_letter", "decode", "once", "resend_dead_letter"}
+)
 
 
 class _Nonsense:

@@ -27,11 +27,6 @@ def broker() -> RocketBroker:
         ([], {}, "topics is empty"),
         ({"orders": "paid"}, {"tags": "open"}, "tags='open': the topics have filters already"),
         ("orders", {"max_messages": 10}, "max_messages=10: several messages at once need batch=True"),
-        (
-            "orders",
-            {"orderly": True, "ack_policy": AckPolicy.REJECT_ON_ERROR},
-            "ack_policy=REJECT_ON_ERROR: an orderly",
-        ),
     ],
 )
 def test_wrong_declarations_are_refused(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from faststream.exceptions import FeatureNotSupportedException, SetupError
+from faststream.exceptions import SetupError
 from faststream.message import AckStatus
 
 from rmq_client import ConsumeContext, ConsumeResult, MessageExt, MessageQueue, OrderlyContext
@@ -52,13 +52,18 @@ def test_rejected_messages_become_dead_letters() -> None:
     assert context.delay_level == -1
 
 
+def test_a_rejected_message_of_an_ordered_queue_becomes_a_dead_letter() -> None:
+    settlement, context = Settlement(True, task=None), OrderlyContext(_QUEUE)
+    settlement.reject()
+    assert settlement.apply(context) is ConsumeResult.LATER
+    assert context.dead_letter
+
+
 def test_options_of_the_other_kind_of_subscriber_are_refused() -> None:
     with pytest.raises(SetupError, match="delay_level=3: an orderly subscriber"):
         Settlement(True, task=None).nack(delay_level=3, suspend_seconds=None)
     with pytest.raises(SetupError, match=r"suspend_seconds=1: only orderly"):
         Settlement(False, task=None).nack(delay_level=0, suspend_seconds=1)
-    with pytest.raises(FeatureNotSupportedException, match="orderly subscriber cannot reject"):
-        Settlement(True, task=None).reject()
 
 
 async def test_the_first_decision_about_a_message_counts() -> None:

@@ -58,18 +58,21 @@ class OrderlyContext:
 
     `auto_commit`: if false, messages are consumed when the listener returns COMMIT, and SUCCESS only goes on
     to the next ones. `suspend_seconds`: pause of the queue after LATER or ROLLBACK, a number or a timedelta;
-    None: that of the consumer.
+    None: that of the consumer. `dead_letter`: with LATER or an exception, the messages of the call become
+    dead letters at once, and the queue goes on; a broadcasting consumer skips them.
     """
 
     queue: MessageQueue
     auto_commit: bool = True
     suspend_seconds: Seconds | None = None
+    dead_letter: bool = False
 
     def check(self) -> None:
         """Raise UsageError for invalid values."""
         if self.suspend_seconds is not None:
             self.suspend_seconds = check_seconds("context.suspend_seconds", self.suspend_seconds)
         check_flag("context.auto_commit", self.auto_commit)
+        check_flag("context.dead_letter", self.dead_letter)
 
 
 ListenerOutcome: TypeAlias = ConsumeResult | None

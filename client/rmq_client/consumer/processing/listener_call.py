@@ -198,7 +198,7 @@ class ListenerCaller:
         error = call.error
         if not isinstance(error, UnreadableBody) or not any(one is error.message for one in call.messages):
             return
-        if note_reason(error.message, error):
+        if note_reason(error.message, error.reason):
             log.warning("body not readable group=%s cause=%s; the message is not retried", self._group, error)
 
     def _before(self, call: ListenerCall) -> HookContext | None:

@@ -60,7 +60,7 @@ class OrderlyService(ConsumeService):
     ) -> None:
         """Without `send_to_dead_letters`, in broadcasting, a message is repeated until it is consumed.
 
-        A message with an unreadable body is skipped then.
+        A message that is rejected, or whose body is unreadable, is skipped then.
         """
         super().__init__(kind, offsets, clock)
         self._settings = settings
@@ -149,10 +149,13 @@ class OrderlyService(ConsumeService):
     async def _repeat(
         self, process_queue: ProcessQueue, call: ListenerCall, context: OrderlyContext | None
     ) -> None:
-        """Make unreadable and exhausted messages dead letters, and redeliver the others after a pause."""
+        """Make rejected, unreadable and exhausted messages dead letters, and redeliver the others after a
+        pause.
+        """
         left = True
         try:
-            left = await self._dead_letter_exhausted(process_queue, call)
+            rejects = context is not None and context.dead_letter
+            left = await self._dead_letter_some(process_queue, call, rejects)
         except Exception:
             log.exception("refused messages not handled queue=%s; they are retried", process_queue.queue)
         if left:
@@ -161,24 +164,29 @@ class OrderlyService(ConsumeService):
             self._end_turn(process_queue)
             self._start_next_call(process_queue)
 
-    async def _dead_letter_exhausted(self, process_queue: ProcessQueue, call: ListenerCall) -> bool:
-        """Make exhausted messages dead letters; whether any message is left for a retry."""
+    async def _dead_letter_some(self, process_queue: ProcessQueue, call: ListenerCall, rejects: bool) -> bool:
+        """Make those messages dead letters that are not retried; whether any message is left for a retry.
+
+        `rejects`: the listener wants no retry of any message.
+        """
         left = [
             message
             for message in call.messages
-            if not await self._is_dead_lettered(process_queue, message, is_unreadable(call, message))
+            if not await self._is_dead_lettered(
+                process_queue, message, rejects or is_unreadable(call, message)
+            )
         ]
         for message in left:
             message.reconsume_times += 1
         return bool(left)
 
     async def _is_dead_lettered(
-        self, process_queue: ProcessQueue, message: MessageExt, unreadable: bool
+        self, process_queue: ProcessQueue, message: MessageExt, is_hopeless: bool
     ) -> bool:
         limit = self._settings.max_reconsume_times
         send = self._send_to_dead_letters
         is_exhausted = send is not None and limit is not None and message.reconsume_times >= limit
-        if not (unreadable or is_exhausted):
+        if not (is_hopeless or is_exhausted):
             return False
         try:
             if send is not None:

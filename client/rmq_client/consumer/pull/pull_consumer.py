@@ -25,13 +25,14 @@ from ...checks import (
     check_optional,
     check_queue,
     check_queues,
+    check_received,
     check_seconds,
     check_time_ms,
     refuse,
 )
 from ...clock import now_ms
 from ...errors import NotRunning, UsageError
-from ...hooks.consume import ConsumeHook
+from ...hooks.consume import ConsumeHook, SettlementKind
 from ...hooks.consumption import ConsumptionHooks, HookedConsumer
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi
@@ -42,6 +43,7 @@ from ...tasks import uninterrupted
 from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..body_decoder import BodyDecoder
+from ..dead_lettering import DeadLetterSender, check_reason
 from ..flow_control import FlowControl
 from ..offsets.offset_reader import OffsetReader
 from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
@@ -149,6 +151,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         self._source: PullSource
         self._committer: OffsetCommitter
         self._calls: RebalanceCalls
+        self._dead_letters: DeadLetterSender
 
     # --- lifecycle ---
 
@@ -182,6 +185,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
             self._subscription_to,
         )
         self._calls = RebalanceCalls(self._rebalance_listener, self._loop, self._namespace)
+        self._dead_letters = DeadLetterSender(instance, self._group, self._namespace)
         self._committer = OffsetCommitter(
             self._api,
             self._source,
@@ -511,6 +515,21 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
             result = await self._source.pull(wrapped, offset)
             received.extend(result.messages)
         return result
+
+    async def dead_letter(self, message: MessageExt, reason: str = "") -> None:
+        """Make a message a dead letter of the group. It changes no offset: commit as for other messages.
+
+        `reason` becomes the property `dead_letter_reason` of the dead letter. Raises ClientError: the message
+        is no dead letter then, unless the error's `is_outcome_unknown` is true.
+        """
+        check_received("message", message)
+        check_reason(reason)
+        self._running()
+        if self._told is None:
+            await self._dead_letters.send(message, reason)
+            return
+        with self._told.settling(SettlementKind.DEAD_LETTER, [message]):
+            await self._dead_letters.send(message, reason)
 
     # --- sharing and committing ---
 

@@ -23,6 +23,7 @@ from ...network.instance import ClientInstance
 from ...settings import ClientSettings, check_namesrv, checked_settings
 from ...tasks import uninterrupted
 from ..body_decoder import BodyDecoder
+from ..dead_lettering import DeadLetterSender, check_reason
 from ..offsets.offset_reader import OffsetReader, readable_queues
 from ..polling_member import PollingMember
 from ..read_ahead import ReadAhead
@@ -103,6 +104,7 @@ class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         self._client: PopClient
         self._acks: AckSender
         self._receiver: MessageReceiver
+        self._dead_letters: DeadLetterSender
 
     # --- lifecycle ---
 
@@ -125,6 +127,7 @@ class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         self._receiver = MessageReceiver(
             instance, self._client, self._acks, self.group, lambda: self._subscriptions
         )
+        self._dead_letters = DeadLetterSender(instance, self._group, self._namespace)
         self._member = PollingMember(self._group, self._consume_from, ConsumeType.CONSUME_POP)
         try:
             await uninterrupted(instance.run(instance.add_consumer(self._member)))
@@ -237,6 +240,27 @@ class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         address = await self._receiver.address_of(message, handle)
         await self._acks.ack(address, self._client.topic_of(message), handle)
         self._check_in_time(handle, "acknowledged")
+
+    async def dead_letter(self, message: MessageExt, reason: str = "") -> None:
+        """Make the message a dead letter of the group at once, and acknowledge it.
+
+        `reason` becomes the property `dead_letter_reason` of the dead letter. After an error the message may
+        be redelivered, and become a dead letter again. Raises as `ack`.
+        """
+        check_received("message", message)
+        check_reason(reason)
+        self._running()
+        if self._told is None:
+            await self._dead_letter(message, reason)
+            return
+        with self._told.settling(SettlementKind.DEAD_LETTER, [message]):
+            await self._dead_letter(message, reason)
+
+    async def _dead_letter(self, message: MessageExt, reason: str) -> None:
+        # Before anything is sent: a message that is visible again may be consumed by another member.
+        self._check_in_time(self._client.handle_of(message), "made a dead letter")
+        await self._dead_letters.send(message, reason)
+        await self._ack(message)
 
     async def change_invisible_time(self, message: MessageExt, invisible_seconds: Seconds) -> None:
         """Make the message visible again `invisible_seconds` from now, unless it is acknowledged before.

@@ -85,9 +85,9 @@ def test_a_wrong_type_is_a_mistake_of_the_program_not_of_the_body() -> None:
 
 def test_the_reason_is_noted_once_and_fits_a_property() -> None:
     message = _received(b"")
-    assert note_reason(message, UnreadableBody(message, "a\x01b\x02c\n" + "x" * 1000))
+    assert note_reason(message, "a\x01b\x02c\n" + "x" * 1000)
     reason = message.properties[DEAD_LETTER_REASON]
     assert reason.startswith("a b c xxx")
     assert len(reason) <= 500
-    assert not note_reason(message, UnreadableBody(message, "another"))
+    assert not note_reason(message, "another")
     assert message.properties[DEAD_LETTER_REASON] == reason

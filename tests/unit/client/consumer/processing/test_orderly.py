@@ -168,6 +168,38 @@ async def test_only_exhausted_messages_of_a_batch_are_dead_lettered() -> None:
 
 
 @pytest.mark.virtual_time
+@pytest.mark.parametrize("error", [None, ValueError("no such account")])
+async def test_rejected_messages_are_dead_lettered_at_once(error: Exception | None) -> None:
+    bench = _Bench(OrderlySettings(batch_size=2))
+    bench.submit(0, 1, 2)
+    result = ConsumeResult.LATER if error is None else None
+    bench.finish(bench.next(), result, error, OrderlyContext(QUEUE, dead_letter=True))
+    await asyncio.sleep(0.01)
+    assert bench.buried == [0, 1]
+    assert bench.offsets.get(QUEUE) == 2
+    assert _offsets(bench.next()) == [2], "the queue goes on without a pause"
+
+
+@pytest.mark.virtual_time
+async def test_consumed_messages_are_not_rejected() -> None:
+    bench = _Bench()
+    bench.submit(0)
+    bench.finish(bench.next(), ConsumeResult.SUCCESS, context=OrderlyContext(QUEUE, dead_letter=True))
+    await asyncio.sleep(0.01)
+    assert bench.buried == []
+    assert bench.offsets.get(QUEUE) == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_broadcasting_consumer_skips_rejected_messages() -> None:
+    bench = _Bench(broadcasting=True)
+    bench.submit(0, 1)
+    bench.finish(bench.next(), ConsumeResult.LATER, context=OrderlyContext(QUEUE, dead_letter=True))
+    await asyncio.sleep(0.01)
+    assert _offsets(bench.next()) == [1]
+
+
+@pytest.mark.virtual_time
 async def test_a_message_is_repeated_if_dead_lettering_fails() -> None:
     bench = _Bench(OrderlySettings(max_reconsume_times=0))
     bench.grave_is_open = False
