@@ -169,7 +169,7 @@ class TraceDispatcher:
     def _lines(self, batch: list[_Traced]) -> tuple[list[str], list[str]]:
         """Return the line of each span, and its keys as one text."""
         plain = [span for span in batch if isinstance(span, tuple)]
-        lines, words = self._plain.encode(plain), [send[2].msg_id for send in plain]
+        lines, words = self._plain.encode(plain), [send[2] for send in plain]
         if len(plain) < len(batch):
             plain_lines, plain_words = iter(lines), iter(words)
             lines = [next(plain_lines) if isinstance(span, tuple) else span.line() for span in batch]

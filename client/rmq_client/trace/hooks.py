@@ -78,8 +78,20 @@ class SendTraceHook(SendHook):
         try:
             if message.properties:
                 self._create_span(message, result, began_ns // 1_000_000)
-            elif result.region_id is not None and message.topic != self._trace_topic:
-                self._append((message.topic, len(message.body), result, began_ns, self.now_ns()))
+            elif (region := result.region_id) is not None and message.topic != self._trace_topic:
+                self._append(
+                    (
+                        message.topic,
+                        len(message.body),
+                        result.msg_id,
+                        result.offset_msg_id,
+                        region,
+                        result.broker_address,
+                        result.status is SendStatus.SEND_OK,
+                        began_ns,
+                        self.now_ns(),
+                    )
+                )
         except Exception:
             log.exception("span not created topic=%s", message.topic)
 
