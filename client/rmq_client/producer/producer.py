@@ -21,7 +21,6 @@ from ..checks import (
     check_text,
     check_timeout,
 )
-from ..clock import now_ms
 from ..errors import UsageError
 from ..hooks.send import with_hook_properties
 from ..names import check_topic_to_send
@@ -86,23 +85,23 @@ class Producer(ProducerLifecycle):
         if queue is None and selector is None and key is None and timeout_seconds is None:
             batcher = self._batcher
             if batcher is not None and self._is_plain(batcher, message, size):
-                trace, began_ms = self._only_trace, 0
+                trace, began_ns = self._only_trace, 0
                 if trace is not None:
-                    began_ms = now_ms()
+                    began_ns = trace.now_ns()
                 try:
                     result = await batcher.add_plain(message.topic, message.body)
                 finally:
                     self._pressure.release(size)
                 if trace is not None:
-                    trace.sent(message, result, began_ms)
+                    trace.sent(message, result, began_ns)
                 return result
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
         sender, hooks, context, sent = self._sender, self._hooks, None, message
-        trace, began_ms = self._only_trace, 0
+        trace, began_ns = self._only_trace, 0
         try:
             if trace is not None:
-                began_ms = now_ms()
+                began_ns = trace.now_ns()
             elif hooks is not None:
                 context = hooks.begin(message)
                 sent = with_hook_properties(context)
@@ -140,7 +139,7 @@ class Producer(ProducerLifecycle):
                 hooks.end(context, None, error)
             raise
         if trace is not None:
-            trace.sent(message, result, began_ms)
+            trace.sent(message, result, began_ns)
         elif hooks is not None and context is not None:
             hooks.end(context, result)
         return result

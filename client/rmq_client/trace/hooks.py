@@ -53,12 +53,14 @@ class SendTraceHook(SendHook):
     """
 
     def __init__(
-        self, dispatcher: TraceDispatcher, trace_topic: str, group: str, now_ms: Callable[[], int]
+        self, dispatcher: TraceDispatcher, trace_topic: str, group: str, now_ns: Callable[[], int]
     ) -> None:
+        """`now_ns` returns nanoseconds since 1970 UTC."""
         self._dispatcher = dispatcher
+        self._append = dispatcher.append
         self._group = group
         self._trace_topic = trace_topic
-        self._now_ms = now_ms
+        self.now_ns = now_ns
 
     def before(self, context: SendContext) -> None:
         """Note the start time."""
@@ -71,12 +73,30 @@ class SendTraceHook(SendHook):
             assert isinstance(began_ms, int)
             self._create_span(context.message, context.result, began_ms)
 
-    def sent(self, message: Message, result: SendResult, began_ms: int) -> None:
+    def sent(self, message: Message, result: SendResult, began_ns: int) -> None:
         """Create the span of a send that has no SendContext, because there is no other hook."""
         try:
-            self._create_span(message, result, began_ms)
+            if message.properties:
+                self._create_span(message, result, began_ns // 1_000_000)
+            elif (region := result.region_id) is not None and message.topic != self._trace_topic:
+                self._append(
+                    (
+                        message.topic,
+                        len(message.body),
+                        result.msg_id,
+                        result.offset_msg_id,
+                        region,
+                        result.broker_address,
+                        result.status is SendStatus.SEND_OK,
+                        began_ns,
+                        self.now_ns(),
+                    )
+                )
         except Exception:
             log.exception("span not created topic=%s", message.topic)
+
+    def _now_ms(self) -> int:
+        return self.now_ns() // 1_000_000
 
     def _create_span(self, message: Message, result: SendResult, began_ms: int) -> None:
         if result.region_id is None or message.topic == self._trace_topic:

@@ -6,9 +6,10 @@ readers take an empty last field for a missing one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from ..transactions import TransactionState
 
@@ -33,6 +34,12 @@ class TracedType(IntEnum):
     TRANSACTION_COMMIT = 2
     DELAY = 3
     ORDER = 4
+
+
+# The constant fields of plain sends: the type, and the outcome at the end of the line.
+_NORMAL: Final = f"\x01{TracedType.NORMAL.value}\x01"
+_STORED: Final = f"\x01{_TRUE}\x02"
+_NOT_STORED: Final = f"\x01{_FALSE}\x02"
 
 
 class Span(Protocol):
@@ -72,6 +79,49 @@ class SendSpan:
             f"{self.body_bytes}\x01{self.cost_ms}\x01{self.type.value}\x01{self.offset_msg_id or _NULL}\x01"
             f"{_TRUE if self.success else _FALSE}\x02"
         )
+
+
+PlainSend: TypeAlias = tuple[str, int, str, str, str, str, bool, int, int]
+"""A sent message without properties, in place of its SendSpan, which takes ten times as long to create.
+
+Topic, bytes of the body, message id, offset message id, region, broker (host:port), whether it is stored as
+durably as configured, begin and end of the send in nanoseconds since 1970 UTC. The garbage collector need not
+look into a tuple of such values, as it does for a SendResult.
+"""
+
+
+class PlainSendLines:
+    """Encodes the plain sends of one producer.
+
+    Most sends of a batch differ only in ids and times, and many begin in the same millisecond. Formatting the
+    rest once takes less than half of the time of `SendSpan.line`.
+    """
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: str) -> None:
+        self._group = group or _NULL
+
+    def encode(self, sends: Iterable[PlainSend]) -> list[str]:
+        """Return the lines of the spans."""
+        lines: list[str] = []
+        kind: object = None
+        head = after_begin = after_id = ""
+        last_ms = -1
+        for topic, body_bytes, msg_id, offset_msg_id, region, broker, stored, began_ns, ended_ns in sends:
+            if (topic, body_bytes, region, broker) != kind:
+                kind, last_ms = (topic, body_bytes, region, broker), -1
+                after_begin = f"\x01{region or _NULL}\x01{self._group}\x01{topic}\x01"
+                after_id = f"\x01{_NULL}\x01{_NULL}\x01{broker}\x01{body_bytes}\x01"
+            began_ms = began_ns // 1_000_000
+            if began_ms != last_ms:
+                last_ms = began_ms
+                head = f"Pub\x01{began_ms}{after_begin}"
+            lines.append(
+                f"{head}{msg_id}{after_id}{ended_ns // 1_000_000 - began_ms}{_NORMAL}"
+                f"{offset_msg_id or _NULL}{_STORED if stored else _NOT_STORED}"
+            )
+        return lines
 
 
 @dataclass(slots=True)

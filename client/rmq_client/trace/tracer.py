@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -44,12 +45,12 @@ class Tracer:
         self._tracing = tracing
         self._group = group
         self._sender = make_sender(f"{_GROUP_PREFIX}-{group[:_MAX_GROUP_CHARACTERS]}-{next(_numbers)}")
-        self.dispatcher = TraceDispatcher(tracing, self._sender.send)
+        self.dispatcher = TraceDispatcher(tracing, self._sender.send, group)
         self._consumption = ConsumeTraceHook(self.dispatcher, instance.unique_keys.next_key, now_ms)
 
     def send_hook(self) -> SendTraceHook:
         """Return the hook of a producer."""
-        return SendTraceHook(self.dispatcher, self._tracing.topic, self._group, now_ms)
+        return SendTraceHook(self.dispatcher, self._tracing.topic, self._group, time.time_ns)
 
     def consume_hooks(self) -> list[ConsumeHook]:
         """Return the hooks of a push consumer."""
