@@ -30,11 +30,12 @@ pytestmark = pytest.mark.timeout(300)
 
 _FOLDER: Final = "grpc_answers"
 _CLASS_NAME: Final = "org.apache.rocketmq.proxy.common.ProxyException: "
-_BAD_HANDLE: Final = [("INVALID_RECEIPT_HANDLE", [])]
+_Codes = list[tuple[str, list[str]]]
+_BAD_HANDLE: Final[_Codes] = [("INVALID_RECEIPT_HANDLE", [])]
 _BAD_ENTRY: Final = [("INVALID_RECEIPT_HANDLE", ["INVALID_RECEIPT_HANDLE"])]
-_FAILED: Final = [("INTERNAL_SERVER_ERROR", [])]
+_FAILED: Final[_Codes] = [("INTERNAL_SERVER_ERROR", [])]
 _FAILED_ENTRY: Final = [("INTERNAL_SERVER_ERROR", ["INTERNAL_SERVER_ERROR"])]
-_OK: Final = [("OK", [])]
+_OK: Final[_Codes] = [("OK", [])]
 _MALFORMED: Final = ("empty", "garbage", "letters", "negative offset", "too few parts")
 
 # Our codes where they differ from Apache's.

@@ -10,7 +10,7 @@ from tests.support.grpc_client import message
 
 BODY_LIMIT: Final = 4 * 1024 * 1024
 _DAY_S: Final = 86_400
-# Names that are refused, by what is wrong with them.
+# Invalid names, each with its fault as key.
 NAMES: Final = {
     "empty": "",
     "blank": " ",
@@ -43,7 +43,7 @@ def due(topic: str, seconds: int) -> pb.Message:
 
 
 def single_messages() -> dict[str, pb.Message]:
-    """Return messages for one send each, by what is special about them."""
+    """Return messages for one send each; the key names the special part."""
     now = int(time.time())
     recovered = message("X", message_type=pb.TRANSACTION)
     recovered.system_properties.orphaned_transaction_recovery_duration.FromSeconds(_DAY_S)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rmq_remoting.answers import Answer
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection, ConnectionSettings
 from rmq_remoting.dispatch import Dispatcher
@@ -458,10 +459,10 @@ async def test_protocol_errors_of_many_connections_are_logged_once_a_second(
     assert len(caplog.records) == 1
 
 
-def deferring(futures: list[asyncio.Future[RemotingCommand]]) -> Dispatcher:
+def deferring(futures: list[asyncio.Future[Answer]]) -> Dispatcher:
     """10 is answered once the next future of `futures` ends."""
 
-    def later(connection: Connection, request: RemotingCommand) -> asyncio.Future[RemotingCommand]:
+    def later(connection: Connection, request: RemotingCommand) -> asyncio.Future[Answer]:
         futures.append(asyncio.get_running_loop().create_future())
         return futures[-1]
 
@@ -472,7 +473,7 @@ def deferring(futures: list[asyncio.Future[RemotingCommand]]) -> Dispatcher:
 
 @pytest.mark.virtual_time
 async def test_deferred_answers_leave_before_a_protocol_error_closes() -> None:
-    futures: list[asyncio.Future[RemotingCommand]] = []
+    futures: list[asyncio.Future[Answer]] = []
     peer = Peer(deferring(futures))
     first, second = request(), request()
     peer.send_bytes(encode_frame(first) + encode_frame(second) + raw_frame(b"[1]"))
@@ -493,7 +494,7 @@ async def test_deferred_answers_leave_before_a_protocol_error_closes() -> None:
 
 @pytest.mark.virtual_time
 async def test_a_protocol_error_waits_a_bounded_time_for_deferred_answers() -> None:
-    futures: list[asyncio.Future[RemotingCommand]] = []
+    futures: list[asyncio.Future[Answer]] = []
     peer = Peer(deferring(futures), ConnectionSettings(linger_seconds=5.0))
     late = request()
     peer.send_bytes(encode_frame(late) + raw_frame(b"[1]"))
