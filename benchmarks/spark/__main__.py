@@ -35,7 +35,7 @@ from benchmarks.spark.kafka import (
 )
 from benchmarks.spark.report import Expense, SparkReport
 from benchmarks.spark.rows import ROWS, Measurement, Row, Stage, turns
-from benchmarks.spark.session import ADVISED_SETTINGS, spark_session
+from benchmarks.spark.session import spark_session
 from benchmarks.spark.sides import CONNECTOR, KAFKA, LEAN, Kafka, RocketMQ, Side
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.toolchain import BuildFailed, ToolMissing
@@ -135,7 +135,7 @@ async def run(chosen: Namespace) -> SparkReport:
             brokers[name] = await stack.enter_async_context(broker)
         kafka = await stack.enter_async_context(kafka_server())
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-bench-spark-")))
-        settings = {} if chosen.spark_defaults else ADVISED_SETTINGS
+        settings = dict(pair.split("=", 1) for pair in chosen.spark_setting)
         spark = stack.enter_context(spark_session(home, jars, settings))
         stage = Stage(spark, home, chosen.scale, jars)
         sides = _sides(spark, brokers, kafka)
@@ -182,8 +182,8 @@ def _takes_part(side: str, row: Row) -> bool:
 
 def _notes(chosen: Namespace) -> list[str]:
     notes = []
-    if not chosen.spark_defaults:
-        settings = ", ".join(f"`{key}={value}`" for key, value in ADVISED_SETTINGS.items())
+    if chosen.spark_setting:
+        settings = ", ".join(f"`{pair}`" for pair in chosen.spark_setting)
         notes.append(f"For both systems, Spark has the settings {settings}.")
     if not chosen.only_defaults:
         settings = ", ".join(f"`{key}={value}`" for key, value in _OUR_BROKERS[_LARGE_PULLS].items())
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the topics' sizes (1)")
     parser.add_argument("--only-defaults", action="store_true", help="leave out the broker with large pulls")
     parser.add_argument(
-        "--spark-defaults", action="store_true", help="leave out the Spark settings that the docs advise"
+        "--spark-setting", action="append", default=[], help="NAME=VALUE for the session; may be repeated"
     )
     parser.add_argument(
         "--kafka-source-jars", type=Path, help="folder with the jars of Spark's Kafka source (default: Maven)"

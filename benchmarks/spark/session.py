@@ -20,18 +20,14 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-# As docs/spark/how-to-run.md advises: queries share Python workers, which send rows over Unix sockets.
-ADVISED_SETTINGS: Final[Mapping[str, str]] = {
-    "spark.sql.artifact.isolation.enabled": "false",
-    "spark.python.unix.domain.socket.enabled": "true",
-}
+_NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 @contextmanager
 def spark_session(
-    home: Path, jars: Sequence[Path], settings: Mapping[str, str] = ADVISED_SETTINGS
+    home: Path, jars: Sequence[Path], settings: Mapping[str, str] = _NO_SETTINGS
 ) -> Iterator[SparkSession]:
-    """Create a session with local[2] and its files below `home`."""
+    """Create a session with local[2] and its files below `home`. `settings`: further settings of Spark."""
     # By default, Spark starts its workers with the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("rocketmq beside kafka")
