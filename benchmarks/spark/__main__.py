@@ -135,7 +135,8 @@ async def run(chosen: Namespace) -> SparkReport:
             brokers[name] = await stack.enter_async_context(broker)
         kafka = await stack.enter_async_context(kafka_server())
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-bench-spark-")))
-        spark = stack.enter_context(spark_session(home, jars))
+        settings = dict(pair.split("=", 1) for pair in chosen.spark_setting)
+        spark = stack.enter_context(spark_session(home, jars, settings))
         stage = Stage(spark, home, chosen.scale, jars)
         sides = _sides(spark, brokers, kafka)
         # Both configurations of the columns read the same topics of one broker.
@@ -181,6 +182,9 @@ def _takes_part(side: str, row: Row) -> bool:
 
 def _notes(chosen: Namespace) -> list[str]:
     notes = []
+    if chosen.spark_setting:
+        settings = ", ".join(f"`{pair}`" for pair in chosen.spark_setting)
+        notes.append(f"For both systems, Spark has the settings {settings}.")
     if not chosen.only_defaults:
         settings = ", ".join(f"`{key}={value}`" for key, value in _OUR_BROKERS[_LARGE_PULLS].items())
         notes.append(f"Large pulls: the broker has {settings}; the others have default settings.")
@@ -208,6 +212,9 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=1, help="preceding rounds that do not count (1)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the topics' sizes (1)")
     parser.add_argument("--only-defaults", action="store_true", help="leave out the broker with large pulls")
+    parser.add_argument(
+        "--spark-setting", action="append", default=[], help="NAME=VALUE for the session; may be repeated"
+    )
     parser.add_argument(
         "--kafka-source-jars", type=Path, help="folder with the jars of Spark's Kafka source (default: Maven)"
     )

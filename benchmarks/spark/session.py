@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +20,14 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+_NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 @contextmanager
-def spark_session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
-    """Create a session with local[2] and its files below `home`."""
+def spark_session(
+    home: Path, jars: Sequence[Path], settings: Mapping[str, str] = _NO_SETTINGS
+) -> Iterator[SparkSession]:
+    """Create a session with local[2] and its files below `home`. `settings`: further settings of Spark."""
     # By default, Spark starts its workers with the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("rocketmq beside kafka")
@@ -34,7 +37,7 @@ def spark_session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -Djava.io.tmpdir={home}",
     }
-    for name, value in (_SETTINGS | own_settings).items():
+    for name, value in (_SETTINGS | own_settings | dict(settings)).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -53,6 +53,17 @@ class CpuMeter:
         )
 
     def _look(self) -> dict[int, _Seconds]:
+        """Return the usage of all processes now.
+
+        The process of a stream ends about when its query does. If the JVM takes its CPU over while this
+        method reads, the process would count twice or not at all.
+        """
+        while True:
+            seen = self._look_once()
+            if seen[self._jvm_pid].children == _seconds(self._jvm_pid).children:
+                return seen
+
+    def _look_once(self) -> dict[int, _Seconds]:
         seen = {pid: _seconds(pid) for pid in (self._jvm_pid, self._broker_pid)}
         for pid in descendants(self._jvm_pid):
             with suppress(FileNotFoundError, ProcessLookupError):  # the process has just ended

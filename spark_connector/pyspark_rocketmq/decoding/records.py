@@ -104,7 +104,7 @@ def find_records(chunks: Sequence[bytes], *, decompress: bool) -> Records:
     ends = np.cumsum([len(chunk) for chunk in chunks], dtype=np.int64)
     starts = _starts_side_by_side(buffer, ends)
     if starts is None:
-        starts = np.array(record_starts(buffer, ends.tolist()), np.int64)
+        starts = _starts_one_by_one(buffer, ends.tolist())
     return _lay_out(buffer, starts, decompress=decompress)
 
 
@@ -139,6 +139,31 @@ def _starts_side_by_side(buffer: bytes, ends: Integers) -> Integers | None:
         positions = positions + sizes
         if (sizes < _MIN_RECORD_BYTES).any() or (positions > ends).any():
             return None
+
+
+def _starts_one_by_one(buffer: bytes, ends: Sequence[int]) -> Integers:
+    """Return the positions of the records; those of a chunk with records of one size without a loop.
+
+    Bodies of one size with ids, keys and properties of one size each make such records.
+    """
+    found: list[Integers] = []
+    begin = 0
+    for end in ends:
+        starts = _starts_of_equal_records(buffer, begin, end)
+        if starts is None:
+            starts = np.array(record_starts(buffer, [end], begin), np.int64)
+        found.append(starts)
+        begin = end
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _starts_of_equal_records(buffer: bytes, begin: int, end: int) -> Integers | None:
+    """Return the positions of a chunk's records if all of them have the size of the first one."""
+    size = int.from_bytes(buffer[begin : begin + 4], "big", signed=True)
+    if size < _MIN_RECORD_BYTES or (end - begin) % size:
+        return None
+    sizes = np.ndarray((end - begin) // size, ">i4", buffer, offset=begin, strides=(size,))
+    return np.arange(begin, end, size) if (sizes == size).all() else None
 
 
 def record_starts(buffer: bytes, ends: Sequence[int], position: int = 0) -> list[int]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_rocketmq.decoding import records
 from pyspark_rocketmq.decoding.records import find_records, record_starts
 from rmq_remoting.message_errors import MessageDecodeError
 from tests.unit.spark.decoding.stored_records import plain_message, record
@@ -47,6 +48,19 @@ def test_errors_name_the_first_impossible_record(damaged: bytes, place: int) -> 
     with pytest.raises(MessageDecodeError) as caught:
         find_records(chunks, decompress=True)
     assert caught.value.position == before
+
+
+def test_records_of_one_size_are_found_without_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_loop(*_: object) -> list[int]:
+        raise AssertionError("the loop is not needed")
+
+    monkeypatch.setattr(records, "record_starts", no_loop)
+    equal = RECORDS[3] * 50
+    assert find_records([equal, RECORDS[1]], decompress=True).starts.tolist() == positions_of(
+        [equal, RECORDS[1]]
+    )
+    with pytest.raises(AssertionError, match="loop"):
+        find_records([RECORDS[3] * 2 + RECORDS[1]], decompress=True)
 
 
 def test_many_empty_chunks_have_no_record() -> None:
