@@ -12,7 +12,7 @@ from typing import Final, Self
 from examples.pipeline.programs import Program
 from examples.pipeline.spark_cluster import HOST, free_port
 
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 120.0
 _BIN: Final = Path(sys.executable).parent
 
 

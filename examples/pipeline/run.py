@@ -33,8 +33,8 @@ from rmq_client import Admin, ClientError, Message, Producer
 
 _QUEUES: Final = 8
 _MOST_IN_FLIGHT: Final = 2000
-_BROKER_READY_SECONDS: Final = 30.0
-_JOB_READY_SECONDS: Final = 120.0
+_BROKER_READY_SECONDS: Final = 120.0
+_JOB_READY_SECONDS: Final = 300.0
 _WORKER_MEMORY: Final = "1g"
 _BROKER_TIMEOUT_SECONDS: Final = 30
 # The queues of the retired broker leave the job after its time-out; the last batch then shows it.

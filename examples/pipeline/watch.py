@@ -13,7 +13,7 @@ from examples.pipeline.programs import Program, ProgramFailed, memory_bytes
 from examples.pipeline.records import Follower
 
 _LOOK_SECONDS: Final = 0.1
-_STANDSTILL_SECONDS: Final = 120.0
+_STANDSTILL_SECONDS: Final = 240.0
 _MIB: Final = 1 << 20
 
 

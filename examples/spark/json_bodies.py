@@ -43,9 +43,8 @@ def main(namesrv: str) -> None:
         messages = source.option("rocketmq.namesrv.addr", namesrv).option("subscribe", TOPIC).load()
         # Without the column for broken bodies, fields that cannot be parsed are null, and nobody notices.
         options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', 'broken')"
-        parsed = messages.selectExpr(f"from_json(CAST(body AS STRING), '{ORDER}', {options}) AS o").select(
-            "o.*"
-        )
+        order = f"from_json(CAST(body AS STRING), '{ORDER}', {options}) AS o"
+        parsed = messages.selectExpr(order).select("o.*")
 
         lines = parsed.where("broken IS NULL").selectExpr("id", "customer.name AS name", "inline(lines)")
         for row in lines.orderBy("id", "item").collect():

@@ -11,9 +11,8 @@ NAMESRV = os.environ.get("EXAMPLE_NAMESRV", "127.0.0.1:9876")
 ORDER = "shop string, id long, amount long"
 
 dp.create_streaming_table("orders", comment="orders of both shops", schema=ORDER)
-dp.create_sink(
-    "large_orders", "rocketmq", {"rocketmq.namesrv.addr": NAMESRV, "topic": "example-large-orders"}
-)
+sink = {"rocketmq.namesrv.addr": NAMESRV, "topic": "example-large-orders"}
+dp.create_sink("large_orders", "rocketmq", sink)
 
 
 def orders_of(shop: str) -> DataFrame:
