@@ -154,7 +154,7 @@ def test_protobuf_registry(cluster: SmallCluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(_PYSPARK < (4, 2), reason="sinks of Declarative Pipelines came with PySpark 4.2")
+@pytest.mark.skipif(_PYSPARK < (4, 2), reason="written for PySpark 4.2 and later")
 def test_run_pipeline(cluster: SmallCluster, tmp_path: Path) -> None:
     printed = _run("run_pipeline", cluster, tmp_path)
     large = {line for line in printed if line.startswith("large order: ")}
