@@ -34,11 +34,17 @@ class Faults:
         watch: Watch,
         restart_job: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
         checkpoint: Path,
+        *,
+        down_seconds: float = _DOWN_SECONDS,
+        route_seconds: float = _ROUTE_SECONDS,
     ) -> None:
         """`restart_job`: waits for its argument, kills the driver, and starts it again.
 
-        `checkpoint`: the folder of the job's checkpoint.
+        `checkpoint`: the folder of the job's checkpoint. `down_seconds`: from the kill of the broker to its
+        start. `route_seconds`: until producers know that the retired broker takes no more messages.
         """
+        self._down_seconds = down_seconds
+        self._route_seconds = route_seconds
         self._brokers = brokers
         self._topic = topic
         self._watch = watch
@@ -59,8 +65,8 @@ class Faults:
 
     async def _kill_broker(self, name: str) -> None:
         await self._brokers.kill(name)
-        _tell(f"{name} killed, back in {_DOWN_SECONDS:g} s")
-        await asyncio.sleep(_DOWN_SECONDS)
+        _tell(f"{name} killed, back in {self._down_seconds:g} s")
+        await asyncio.sleep(self._down_seconds)
         await self._brokers.start(name)
         _tell(f"{name} is back")
 
@@ -69,7 +75,7 @@ class Faults:
         async with Admin(self._brokers.namesrv) as admin:
             await admin.wipe_write_permission(name)
             _tell(f"{name} takes no more messages")
-            await asyncio.sleep(_ROUTE_SECONDS)
+            await asyncio.sleep(self._route_seconds)
             ends = await _ends(admin, self._topic, name)
         began = time.monotonic()
         while any(self._watch.ends.get(queue, 0) < end for queue, end in ends.items()):
