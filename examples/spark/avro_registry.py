@@ -17,9 +17,9 @@ import json
 import os
 import struct
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import fastavro
 import pyarrow as pa
@@ -53,7 +53,7 @@ def readings(registry: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
                 return {"problem": f"no id of a schema: {body[:20]!r}"}
             (number,) = struct.unpack(">I", body[1:5])
             if number not in writers:
-                with urllib.request.urlopen(f"{registry}/schemas/ids/{number}") as answer:
+                with urlopen(f"{registry}/schemas/ids/{number}") as answer:
                     writers[number] = fastavro.parse_schema(json.loads(json.load(answer)["schema"]))
             try:
                 reading: Any = fastavro.schemaless_reader(io.BytesIO(body[5:]), writers[number], wanted)

@@ -16,9 +16,9 @@ import json
 import os
 import struct
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import pyarrow as pa
 from google.protobuf import descriptor_pool, message_factory
@@ -49,7 +49,7 @@ def readings(registry: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
             (number,) = struct.unpack(">I", body[1:5])
             if number not in kinds:
                 # Confluent's registry returns the text of a .proto file unless it is asked for this form.
-                with urllib.request.urlopen(f"{registry}/schemas/ids/{number}?format=serialized") as answer:
+                with urlopen(f"{registry}/schemas/ids/{number}?format=serialized") as answer:
                     kinds[number] = first_message(base64.b64decode(json.load(answer)["schema"]))
             try:
                 reading = kinds[number].FromString(body[6:])
