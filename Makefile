@@ -52,8 +52,10 @@ format: install ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: install ## check the types
+types: install ## check the types, those of the SDK also as on Windows and macOS
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p rmq_client -p rmq_cli -p rmq_faststream
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p rmq_client -p rmq_cli -p rmq_faststream
 
 unit: install ## the unit tests: no daemons, no foreign programs
 	$(BIN)/pytest tests/unit
