@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# `make run` installs what the broker needs, and the targets for developers install the rest.
+# `make run` installs what the broker and the command `rmq` need, and the targets for developers install the rest.
 RUNNABLE := $(VENV)/.runnable
 INSTALLED := $(VENV)/.installed
 PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
@@ -120,8 +120,8 @@ $(COMPILED): $(WHEEL_BUILT)
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker into $(VENV) (about 100 MB)"
-	$(PIP_INSTALL) -e '.[broker]'
+	@echo "Installing the broker and the command rmq into $(VENV) (about 110 MB)"
+	$(PIP_INSTALL) -e '.[broker,cli]'
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
