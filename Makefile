@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# `make run` installs what the broker needs, and the targets for developers install the rest.
+# `make run` installs what the broker and the command `rmq` need, and the targets for developers install the rest.
 RUNNABLE := $(VENV)/.runnable
 INSTALLED := $(VENV)/.installed
 PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
@@ -52,8 +52,10 @@ format: install ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: install ## check the types
+types: install ## check the types, those of the SDK also as on Windows and macOS
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p rmq_client -p rmq_cli -p rmq_faststream
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p rmq_client -p rmq_cli -p rmq_faststream
 
 unit: install ## the unit tests: no daemons, no foreign programs
 	$(BIN)/pytest tests/unit
@@ -119,8 +121,8 @@ $(COMPILED): $(WHEEL_BUILT)
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker into $(VENV) (about 100 MB)"
-	$(PIP_INSTALL) -e '.[broker]'
+	@echo "Installing the broker and the command rmq into $(VENV) (about 110 MB)"
+	$(PIP_INSTALL) -e '.[broker,cli]'
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
