@@ -21,6 +21,7 @@ from rmq_client.settings import ClientSettings as SdkSettings
 from rmq_remoting.daemon.access.tables import AccessTables
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.daemon.tls_settings import TlsSettings
 from rmq_remoting.dispatch import Dispatcher
 
 from .access.control import AccessControl
@@ -29,6 +30,8 @@ from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
 from .metadata import Metadata
+from .network.certificates import GrpcCertificates
+from .network.ports import GrpcPorts
 from .pops import Pops
 from .protocol.pool import POOL
 from .pulling import Pulling
@@ -36,9 +39,10 @@ from .receiving import Receiving
 from .renewals import Renewals
 from .routing import Routing
 from .sending import Sending
-from .service import NAME, service_handler
+from .service import NAME, Admission, service_handler
 from .sessions import Sessions
 from .settings import ProxySettings
+from .tls_settings import effective_tls
 from .transactions import TransactionProducers
 
 log = logging.getLogger("rmq.proxy")
@@ -55,17 +59,22 @@ class GrpcFace:
     def __init__(
         self,
         settings: ProxySettings,
+        tls: TlsSettings,
         backend: Backend,
         name_servers: NameServers,
         dispatcher: Dispatcher,
         own: OwnBroker | None = None,
         tables: AccessTables | None = None,
     ) -> None:
-        """`dispatcher` gets the requests of brokers.
+        """`tls` are the daemon's settings, and `dispatcher` gets the requests of brokers.
 
         `own` is the broker of this process in LOCAL mode, and `tables` has its users.
         """
         self._settings = settings
+        try:
+            self._ports = GrpcPorts(effective_tls(tls, settings))
+        except ValueError as error:
+            raise StartError(f"the gRPC port cannot be served: {error}") from error
         self._brokers = Brokers(backend, name_servers, settings, own)
         self._access: AccessControl | None = None
         if settings.authentication_enabled:
@@ -98,7 +107,7 @@ class GrpcFace:
             Sending(self._brokers, self._metadata, settings),
             self._receiving,
             Pulling(self._brokers, offsets, settings),
-            self._access,
+            Admission(self._ports.peers, self._access),
         )
         self._health: Any = None
         self._server: Any = None
@@ -107,6 +116,11 @@ class GrpcFace:
     def port(self) -> int:
         """The port that the server listens on."""
         return self._routing.port
+
+    @property
+    def certificates(self) -> GrpcCertificates:
+        """The certificate of the port."""
+        return self._ports.certificates
 
     async def start(self, host: str, supervisor: TaskSupervisor) -> None:
         """Listen. Raises StartError."""
@@ -125,15 +139,7 @@ class GrpcFace:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((NAME, reflection.SERVICE_NAME), server, POOL)
         server.add_generic_rpc_handlers((self._handler,))
-        host_text = f"[{host}]" if ":" in host else host
-        try:
-            self._routing.port = server.add_insecure_port(f"{host_text}:{settings.grpc_server_port}")
-        except RuntimeError as error:
-            raise StartError(
-                f"the proxy cannot listen on {host_text}:{settings.grpc_server_port}: {error}; "
-                "grpcServerPort chooses the port"
-            ) from error
-        await server.start()
+        self._routing.port = await self._ports.start(server, host, settings.grpc_server_port, supervisor)
         self._server = server
         for name in ("", NAME):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -143,17 +149,19 @@ class GrpcFace:
             settings.transaction_heartbeat_period_seconds,
             self._transactions.announce_soon,
         )
-        log.info("gRPC listens address=%s:%d", host_text, self.port)
+        log.info("gRPC listens address=%s port=%d", host, self.port)
 
     async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
         """Shut down gracefully: accept no calls, let open ones end for `grace_seconds`, release messages."""
         await supervisor.cancel(_RENEWALS)
         await supervisor.cancel(_ANNOUNCEMENTS)
         if self._server is not None:
+            await self._ports.stop_listening(supervisor)
             await self._health.enter_graceful_shutdown()
             stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
             self._sessions.end()
             await stopping
+            self._ports.close()
         await self._renewals.stop()
         if self._access is not None:
             await self._access.stop()

@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 
 from .access.control import AccessControl
-from .calls import Call, metadata_of, peer_host
+from .calls import Call, Peers, metadata_of
 from .protocol import service_pb2 as rpc
 from .pulling import Pulling
 from .receiving import Receiving
@@ -21,18 +21,43 @@ from .statuses import Refusal, status_of
 NAME: Final = rpc.DESCRIPTOR.services_by_name["MessagingService"].full_name
 
 
+class Admission:
+    """Reads what a call says besides its request, and lets access control check it first."""
+
+    def __init__(self, peers: Peers, access: AccessControl | None = None) -> None:
+        """`access` is None if every call is served."""
+        self._peers = peers
+        self._access = access
+
+    async def admitted(self, context: Any, request: Any) -> Call:
+        """Return the call. Raises Refusal, and ClientError if no broker tells who the user is."""
+        if self._access is not None:
+            await self._access.check(metadata_of(context), self._peers.host(context), request)
+        return Call.of(context, self._peers)
+
+    def stream(self, context: Any) -> Call:
+        """Return the call of a stream, whose commands are checked one by one. Raises Refusal."""
+        return Call.of(context, self._peers)
+
+    async def admitted_commands(
+        self, context: Any, commands: AsyncIterator[rpc.TelemetryCommand]
+    ) -> AsyncIterator[rpc.TelemetryCommand]:
+        """Yield the commands of a stream, each after its check. Raises as `admitted`."""
+        async for command in commands:
+            if self._access is not None:
+                await self._access.check(metadata_of(context), self._peers.host(context), command)
+            yield command
+
+
 def service_handler(
     routing: Routing,
     sessions: Sessions,
     sending: Sending,
     receiving: Receiving,
     pulling: Pulling,
-    access: AccessControl | None = None,
+    admission: Admission,
 ) -> Any:
-    """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC.
-
-    `access` is None if every call is served.
-    """
+    """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC."""
     unary: dict[str, tuple[Callable[[Call, Any], Awaitable[Any]], type[Any], type[Any]]] = {
         "QueryRoute": (routing.query_route, rpc.QueryRouteRequest, rpc.QueryRouteResponse),
         "QueryAssignment": (
@@ -66,45 +91,38 @@ def service_handler(
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(method, response, access),
+            _answering(method, response, admission),
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
         for name, (method, request, response) in unary.items()
     }
     handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(receiving.receive, rpc.ReceiveMessageResponse, access),
+        _streaming(receiving.receive, rpc.ReceiveMessageResponse, admission),
         request_deserializer=rpc.ReceiveMessageRequest.FromString,
         response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
     )
     handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(pulling.pull, rpc.PullMessageResponse, access),
+        _streaming(pulling.pull, rpc.PullMessageResponse, admission),
         request_deserializer=rpc.PullMessageRequest.FromString,
         response_serializer=rpc.PullMessageResponse.SerializeToString,
     )
     handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-        _telemetry(sessions, access),
+        _telemetry(sessions, admission),
         request_deserializer=rpc.TelemetryCommand.FromString,
         response_serializer=rpc.TelemetryCommand.SerializeToString,
     )
     return grpc.method_handlers_generic_handler(NAME, handlers)
 
 
-async def _admitted(access: AccessControl | None, context: Any, request: Any) -> Call:
-    """Return what a call says besides its request. Raises Refusal, and ClientError if no broker answers."""
-    if access is not None:
-        await access.check(metadata_of(context), peer_host(context), request)
-    return Call.of(context)
-
-
 def _answering(
-    method: Callable[[Call, Any], Awaitable[Any]], response: type[Any], access: AccessControl | None
+    method: Callable[[Call, Any], Awaitable[Any]], response: type[Any], admission: Admission
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a handler that turns every error into the status of a response."""
 
     async def handle(request: Any, context: Any) -> Any:
         try:
-            return await method(await _admitted(access, context, request), request)
+            return await method(await admission.admitted(context, request), request)
         except Exception as error:
             return response(status=status_of(error))
 
@@ -114,13 +132,13 @@ def _answering(
 def _streaming(
     method: Callable[[Call, Any], AsyncGenerator[Any, None]],
     response: type[Any],
-    access: AccessControl | None,
+    admission: Admission,
 ) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
     """Return a handler of a method that yields its responses, and turns its own errors into a status."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Any, None]:
         try:
-            call = await _admitted(access, context, request)
+            call = await admission.admitted(context, request)
         except Exception as error:
             yield response(status=status_of(error))
             return
@@ -131,22 +149,13 @@ def _streaming(
     return handle
 
 
-def _telemetry(sessions: Sessions, access: AccessControl | None) -> Callable[[Any, Any], Awaitable[None]]:
-    """Return the handler of telemetry streams. Each command of a stream is checked, not only the first."""
-
-    async def admitted(
-        commands: AsyncIterator[rpc.TelemetryCommand], context: Any
-    ) -> AsyncIterator[rpc.TelemetryCommand]:
-        async for command in commands:
-            await _admitted(access, context, command)
-            yield command
-
+def _telemetry(sessions: Sessions, admission: Admission) -> Callable[[Any, Any], Awaitable[None]]:
     async def handle(commands: AsyncIterator[rpc.TelemetryCommand], context: Any) -> None:
         try:
-            call = Call.of(context)
+            call = admission.stream(context)
         except Refusal as refusal:
             await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
             return
-        await sessions.telemetry(call, admitted(commands, context) if access else commands, context)
+        await sessions.telemetry(call, admission.admitted_commands(context, commands), context)
 
     return handle
