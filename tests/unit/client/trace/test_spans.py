@@ -72,9 +72,19 @@ def test_plain_sends_have_the_lines_of_their_spans() -> None:
     ]
     spans = [
         SendSpan(
-            *(msg_id, None, None, topic, "G", region, broker, body_bytes),
-            *(began_ns // 1_000_000, ended_ns // 1_000_000 - began_ns // 1_000_000),
-            *(TracedType.NORMAL, offset_msg_id, stored),
+            msg_id=msg_id,
+            keys=None,
+            tags=None,
+            topic=topic,
+            group="G",
+            region=region,
+            broker=broker,
+            body_bytes=body_bytes,
+            began_ms=began_ns // 1_000_000,
+            cost_ms=ended_ns // 1_000_000 - began_ns // 1_000_000,
+            type=TracedType.NORMAL,
+            offset_msg_id=offset_msg_id,
+            success=stored,
         )
         for topic, body_bytes, msg_id, offset_msg_id, region, broker, stored, began_ns, ended_ns in sends
     ]
