@@ -155,7 +155,7 @@ def _record(progress: dict[str, Any]) -> dict[str, Any]:
         "retired": len(retired),
         "watermark": progress["eventTime"].get("watermark"),
         "late": sum(each["numRowsDroppedByWatermark"] for each in states),
-        "duplicates": sum(each["customMetrics"].get("numDroppedDuplicateRows", 0) for each in states),
+        "duplicates": sum(each.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for each in states),
         "unreadable": progress["observedMetrics"].get("lines", {}).get("unreadable", 0),
     }
 
