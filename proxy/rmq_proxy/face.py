@@ -51,6 +51,11 @@ _RENEWALS: Final = "gRPC: renewals"
 _ANNOUNCEMENTS: Final = "gRPC: announcements of producers"
 # Clients ping connections that are idle. The default of gRPC's server closes those that ping more often.
 _LEAST_PING_INTERVAL_MS: Final = 5000
+# Connections of hosts that have vanished end with these pings of the server.
+_PING_INTERVAL_MS: Final = 60_000
+_PING_TIMEOUT_MS: Final = 20_000
+# The metadata of a call, as Apache's proxy limits it.
+_MAX_METADATA_BYTES: Final = 8192
 
 
 class GrpcFace:
@@ -130,6 +135,10 @@ class GrpcFace:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", 2 * _MAX_METADATA_BYTES),
+                ("grpc.keepalive_time_ms", _PING_INTERVAL_MS),
+                ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
                 ("grpc.max_connection_idle_ms", settings.grpc_client_idle_time_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
                 ("grpc.keepalive_permit_without_calls", 1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final
@@ -17,6 +19,11 @@ from .routing import Routing
 from .sending import Sending
 from .sessions import Sessions
 from .statuses import Refusal, status_of
+
+log = logging.getLogger("rmq.proxy")
+
+# The messages of a stream that nobody reads would fill the memory.
+_WRITE_SECONDS: Final = 30.0
 
 NAME: Final = rpc.DESCRIPTOR.services_by_name["MessagingService"].full_name
 
@@ -133,18 +140,26 @@ def _streaming(
     method: Callable[[Call, Any], AsyncGenerator[Any, None]],
     response: type[Any],
     admission: Admission,
-) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
-    """Return a handler of a method that yields its responses, and turns its own errors into a status."""
+) -> Callable[[Any, Any], Awaitable[None]]:
+    """Return a handler of a method that yields its responses, and turns its own errors into a status.
 
-    async def handle(request: Any, context: Any) -> AsyncGenerator[Any, None]:
+    A client that does not read in time loses the stream, and the method gives up its messages.
+    """
+
+    async def handle(request: Any, context: Any) -> None:
         try:
             call = await admission.admitted(context, request)
         except Exception as error:
-            yield response(status=status_of(error))
+            await context.write(response(status=status_of(error)))
             return
-        async with aclosing(method(call, request)) as responses:
-            async for each in responses:
-                yield each
+        try:
+            async with aclosing(method(call, request)) as responses:
+                async for each in responses:
+                    async with asyncio.timeout(_WRITE_SECONDS):
+                        await context.write(each)
+        except TimeoutError:
+            log.info("stream ended, its client does not read client=%s", call.client_id)
+            await context.abort(grpc.StatusCode.ABORTED, "the client does not read the stream")
 
     return handle
 

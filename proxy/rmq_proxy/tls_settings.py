@@ -22,14 +22,16 @@ class ProxyTlsSettings(SettingsGroup):
     tls_key_path: OptionalPath = setting(
         None,
         "tlsKeyPath",
-        "Key of the certificate, in PEM; empty: tls.server.keyPath.",
-        default_text="${ROCKETMQ_HOME}/conf/tls/rocketmq.key with tlsTestModeEnable=false",
+        "Key of the certificate, in PEM. Its default counts with tlsTestModeEnable=false; otherwise "
+        "tls.server.keyPath is used.",
+        default_text="${ROCKETMQ_HOME}/conf/tls/rocketmq.key",
     )
     tls_cert_path: OptionalPath = setting(
         None,
         "tlsCertPath",
-        "Certificate of the gRPC port with its chain, in PEM; empty: tls.server.certPath.",
-        default_text="${ROCKETMQ_HOME}/conf/tls/rocketmq.crt with tlsTestModeEnable=false",
+        "Certificate of the gRPC port with its chain, in PEM. Its default counts with "
+        "tlsTestModeEnable=false; otherwise tls.server.certPath is used.",
+        default_text="${ROCKETMQ_HOME}/conf/tls/rocketmq.crt",
     )
 
 

@@ -96,7 +96,7 @@ class GrpcCertificates:
                 "tlsKeyPath"
             )
             return grpc.ssl_server_certificate_configuration([(pem, pem)]), None
-        server_context(settings)  # says what is wrong with the files
+        server_context(settings)  # its errors name the file and the cause
         key = settings.tls_server_key_path or certificate
         authorities = settings.tls_server_trust_cert_path
         pair = (

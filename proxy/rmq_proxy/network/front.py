@@ -104,7 +104,7 @@ class _Side(asyncio.Protocol):
         other, self.other = self.other, None
         if other is not None and other.transport is not None:
             other.other = None
-            # What was written before is still sent, unless the connection broke.
+            # close() still sends the bytes that were written before.
             other.transport.close() if exc is None else other.transport.abort()
 
 
@@ -153,7 +153,7 @@ class _ClientSide(_Side):
             self.transport.abort()
 
     async def _link(self) -> None:
-        """Connect to the gRPC server, and pass on what has arrived so far."""
+        """Connect to the gRPC server, and pass on the bytes received so far."""
         assert self.transport is not None
         loop = asyncio.get_running_loop()
         try:
