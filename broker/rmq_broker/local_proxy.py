@@ -21,7 +21,12 @@ from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.signing import RequestSigner
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmq_remoting.daemon.access.tables import AccessTables
+    from rmq_remoting.daemon.exposition import Collector
+    from rmq_remoting.daemon.histogram import Histogram
+    from rmq_remoting.daemon.latency_metrics import LatencyLabels
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from .network.address import BrokerAddress
@@ -72,6 +77,14 @@ class LocalProxy:
             ),
             tables,
         )
+
+    def collector(self) -> Collector:
+        """Return the collector of the face's metrics, without `latencies`."""
+        return self._face.collector(has_latencies=False)
+
+    def latencies(self) -> Mapping[LatencyLabels, Histogram]:
+        """Return the latencies of gRPC calls, for the collector of the broker's ports."""
+        return self._face.latencies.series()
 
     async def start(self, supervisor: TaskSupervisor) -> str:
         """Listen, and return the address for the ready line. Raises StartError."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from rmq_remoting.daemon.access.settings import ACCESS_TABLE
-from rmq_remoting.daemon.common_settings import LogSettings
+from rmq_remoting.daemon.common_settings import LogSettings, MetricsSettings
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.known_keys import KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import JavaString, setting
-from rmq_remoting.daemon.unsupported_settings import NOT_EMPTY, TRUE, UnsupportedSetting, other_than
+from rmq_remoting.daemon.unsupported_settings import METRICS, NOT_EMPTY, TRUE, UnsupportedSetting, other_than
 
 from .settings import ProxySettings
 
@@ -34,12 +34,7 @@ UNSUPPORTED: Final = (
     UnsupportedSetting(
         "useDelayLevel", TRUE, "delivery by delay levels", "remove the key; brokers deliver at any time"
     ),
-    UnsupportedSetting(
-        "metricsExporterType",
-        other_than("DISABLE"),
-        "metrics of the proxy",
-        "remove the key and use the metrics of the brokers",
-    ),
+    *METRICS,
     UnsupportedSetting(
         "metricCollectorMode",
         other_than("off"),
@@ -52,7 +47,7 @@ UNSUPPORTED: Final = (
 )
 
 
-class ProxyDaemonSettings(ProxySettings, LogSettings):
+class ProxyDaemonSettings(ProxySettings, MetricsSettings, LogSettings):
     """The proxy"""
 
     unsupported: ClassVar = UNSUPPORTED

@@ -28,7 +28,9 @@ from .access.directory import ClusterDirectory, OwnDirectory
 from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
+from .latencies import RpcLatencies
 from .metadata import Metadata
+from .metrics import ProxyCollector
 from .pops import Pops
 from .protocol.pool import POOL
 from .pulling import Pulling
@@ -91,6 +93,7 @@ class GrpcFace:
         )
         timeout_seconds = settings.request_timeout_ms / 1000
         offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
+        self.latencies = RpcLatencies()
         self._sessions = Sessions(self._clients, client_settings, self._transactions)
         self._handler = service_handler(
             self._routing,
@@ -98,6 +101,7 @@ class GrpcFace:
             Sending(self._brokers, self._metadata, settings),
             self._receiving,
             Pulling(self._brokers, offsets, settings),
+            self.latencies,
             self._access,
         )
         self._health: Any = None
@@ -107,6 +111,18 @@ class GrpcFace:
     def port(self) -> int:
         """The port that the server listens on."""
         return self._routing.port
+
+    def collector(self, *, has_latencies: bool = True) -> ProxyCollector:
+        """Return the collector of the face's metrics; `has_latencies`: those of calls, too."""
+        return ProxyCollector(
+            "cluster" if self._brokers.own is None else "local",
+            self._clients,
+            self.latencies,
+            self._receiving,
+            self._renewals,
+            (*self._brokers.caches, *self._metadata.caches),
+            has_latencies=has_latencies,
+        )
 
     async def start(self, host: str, supervisor: TaskSupervisor) -> None:
         """Listen. Raises StartError."""

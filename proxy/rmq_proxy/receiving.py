@@ -66,6 +66,7 @@ class Receiving:
         self._renewals = renewals
         self._settings = settings
         self._tasks: set[asyncio.Task[None]] = set()
+        self.undelivered = 0
 
     async def receive(
         self, call: Call, request: rpc.ReceiveMessageRequest
@@ -239,6 +240,7 @@ class Receiving:
 
     async def _return(self, call: Call, request: rpc.ReceiveMessageRequest, message: MessageExt) -> None:
         """Make a message visible again that could not be written to the client."""
+        self.undelivered += 1
         group, topic = request.group.name, request.message_queue.topic.name
         handle = ReceiptHandle.parse(message.properties[PROPERTY_POP_CK])
         newest = await self._renewals.take(call.client_id, group, message.msg_id, handle)

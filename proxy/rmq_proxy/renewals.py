@@ -84,6 +84,8 @@ class Renewals:
         self._held: dict[_Key, dict[_Place, _Held]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_MAX_IN_FLIGHT)
+        self.succeeded = 0
+        self.failed = 0
         clients.on_leave.append(self._client_left)
 
     @property
@@ -169,17 +171,21 @@ class Renewals:
         try:
             renewed = await self._pops.change_invisible(held.group, held.topic, held.handle, step)
         except Refusal as error:
+            self.failed += 1
             log.warning("message not renewed id=%s group=%s cause=%s", held.message_id, held.group, error)
             return False
         except ClientError as error:
+            self.failed += 1
             held.failures += 1
             log.warning("message not renewed id=%s group=%s cause=%s", held.message_id, held.group, error)
             return held.failures <= self._settings.max_renew_retry_times
         if renewed is None:
+            self.failed += 1
             log.info("message no longer held id=%s group=%s", held.message_id, held.group)
             return False
         held.handle, held.failures = renewed, 0
         held.renewals += 1
+        self.succeeded += 1
         return True
 
     async def _redeliver_later(self, held: _Held) -> None:

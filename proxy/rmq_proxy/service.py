@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final
@@ -10,6 +11,7 @@ import grpc
 
 from .access.control import AccessControl
 from .calls import Call, metadata_of, peer_host
+from .latencies import RpcLatencies
 from .protocol import service_pb2 as rpc
 from .pulling import Pulling
 from .receiving import Receiving
@@ -27,6 +29,7 @@ def service_handler(
     sending: Sending,
     receiving: Receiving,
     pulling: Pulling,
+    latencies: RpcLatencies,
     access: AccessControl | None = None,
 ) -> Any:
     """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC.
@@ -66,24 +69,24 @@ def service_handler(
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(method, response, access),
+            _answering(name, method, response, latencies, access),
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
         for name, (method, request, response) in unary.items()
     }
     handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(receiving.receive, rpc.ReceiveMessageResponse, access),
+        _streaming("ReceiveMessage", receiving.receive, rpc.ReceiveMessageResponse, latencies, access),
         request_deserializer=rpc.ReceiveMessageRequest.FromString,
         response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
     )
     handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(pulling.pull, rpc.PullMessageResponse, access),
+        _streaming("PullMessage", pulling.pull, rpc.PullMessageResponse, latencies, access),
         request_deserializer=rpc.PullMessageRequest.FromString,
         response_serializer=rpc.PullMessageResponse.SerializeToString,
     )
     handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-        _telemetry(sessions, access),
+        _telemetry(sessions, latencies, access),
         request_deserializer=rpc.TelemetryCommand.FromString,
         response_serializer=rpc.TelemetryCommand.SerializeToString,
     )
@@ -98,40 +101,64 @@ async def _admitted(access: AccessControl | None, context: Any, request: Any) ->
 
 
 def _answering(
-    method: Callable[[Call, Any], Awaitable[Any]], response: type[Any], access: AccessControl | None
+    name: str,
+    method: Callable[[Call, Any], Awaitable[Any]],
+    response: type[Any],
+    latencies: RpcLatencies,
+    access: AccessControl | None,
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a handler that turns every error into the status of a response."""
 
     async def handle(request: Any, context: Any) -> Any:
+        began = time.perf_counter()
+        latencies.open[name] += 1
         try:
-            return await method(await _admitted(access, context, request), request)
+            answer = await method(await _admitted(access, context, request), request)
         except Exception as error:
-            return response(status=status_of(error))
+            answer = response(status=status_of(error))
+        finally:
+            latencies.open[name] -= 1
+        latencies.observe(name, answer.status.code, time.perf_counter() - began)
+        return answer
 
     return handle
 
 
 def _streaming(
+    name: str,
     method: Callable[[Call, Any], AsyncGenerator[Any, None]],
     response: type[Any],
+    latencies: RpcLatencies,
     access: AccessControl | None,
 ) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
     """Return a handler of a method that yields its responses, and turns its own errors into a status."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Any, None]:
+        began = time.perf_counter()
         try:
             call = await _admitted(access, context, request)
         except Exception as error:
             yield response(status=status_of(error))
             return
-        async with aclosing(method(call, request)) as responses:
-            async for each in responses:
-                yield each
+        latencies.open[name] += 1
+        code: int | None = None
+        try:
+            async with aclosing(method(call, request)) as responses:
+                async for each in responses:
+                    if code is None:  # the first response has the status
+                        code = each.status.code
+                    yield each
+        finally:
+            latencies.open[name] -= 1
+            if code is not None:
+                latencies.observe(name, code, time.perf_counter() - began)
 
     return handle
 
 
-def _telemetry(sessions: Sessions, access: AccessControl | None) -> Callable[[Any, Any], Awaitable[None]]:
+def _telemetry(
+    sessions: Sessions, latencies: RpcLatencies, access: AccessControl | None
+) -> Callable[[Any, Any], Awaitable[None]]:
     """Return the handler of telemetry streams. Each command of a stream is checked, not only the first."""
 
     async def admitted(
@@ -147,6 +174,10 @@ def _telemetry(sessions: Sessions, access: AccessControl | None) -> Callable[[An
         except Refusal as refusal:
             await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
             return
-        await sessions.telemetry(call, admitted(commands, context) if access else commands, context)
+        latencies.open["Telemetry"] += 1
+        try:
+            await sessions.telemetry(call, admitted(commands, context) if access else commands, context)
+        finally:
+            latencies.open["Telemetry"] -= 1
 
     return handle
