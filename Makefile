@@ -26,9 +26,10 @@ help: ## list the targets
 
 install: $(INSTALLED) ## create .venv and install everything into it
 
-run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= BIND=
+run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= BIND=
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA) $(if $(PORT),--port $(PORT)) \
-	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(BIND),--bind $(BIND))
+	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(GRPC_PORT),--grpc-port $(GRPC_PORT)) \
+	  $(if $(BIND),--bind $(BIND))
 
 wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.md)
 
@@ -118,8 +119,8 @@ $(COMPILED): $(WHEEL_BUILT)
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker into $(VENV) (about 100 MB)"
-	$(PIP_INSTALL) -e '.[broker]'
+	@echo "Installing the broker into $(VENV) (about 120 MB)"
+	$(PIP_INSTALL) -e '.[proxy]'
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
