@@ -28,6 +28,7 @@ from .access.directory import ClusterDirectory, OwnDirectory
 from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
+from .held_calls import HeldCalls
 from .latencies import RpcLatencies
 from .metadata import Metadata
 from .metrics import ProxyCollector
@@ -79,6 +80,7 @@ class GrpcFace:
                 settings,
             )
         self._metadata = Metadata(self._brokers, settings)
+        self._held = HeldCalls()
         self._clients = ClientRegistry(settings.channel_expired_timeout_ms / 1000)
         self._pops = Pops(self._brokers)
         self._renewals = Renewals(self._pops, self._metadata, self._clients, settings)
@@ -89,7 +91,7 @@ class GrpcFace:
         self._routing = Routing(self._brokers, self._metadata, settings)
         client_settings = ClientSettings(settings, self._metadata)
         self._receiving = Receiving(
-            self._brokers, self._pops, self._clients, client_settings, self._renewals, settings
+            self._brokers, self._pops, self._clients, client_settings, self._renewals, settings, self._held
         )
         timeout_seconds = settings.request_timeout_ms / 1000
         offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
@@ -100,7 +102,7 @@ class GrpcFace:
             self._sessions,
             Sending(self._brokers, self._metadata, settings),
             self._receiving,
-            Pulling(self._brokers, offsets, settings),
+            Pulling(self._brokers, offsets, settings, self._held),
             self.latencies,
             self._access,
         )
@@ -162,13 +164,14 @@ class GrpcFace:
         log.info("gRPC listens address=%s:%d", host_text, self.port)
 
     async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
-        """Shut down gracefully: accept no calls, let open ones end for `grace_seconds`, release messages."""
+        """Shut down gracefully: accept no calls, release held ones, let others end for `grace_seconds`."""
         await supervisor.cancel(_RENEWALS)
         await supervisor.cancel(_ANNOUNCEMENTS)
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
             stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
             self._sessions.end()
+            self._held.release()
             await stopping
         await self._renewals.stop()
         if self._access is not None:

@@ -135,10 +135,13 @@ class Renewals:
                     self._start(self._renew(key, place, held))
 
     async def stop(self) -> None:
-        """Make the held messages visible again soon, and wait for that."""
+        """Make those messages visible again soon whose handles the clients do not know, and wait for that.
+
+        The others have never been renewed. Their clients acknowledge them through the next proxy.
+        """
         await cancel_all(self._tasks)
         for key in list(self._held):
-            self._release(key)
+            self._release(key, only_renewed=True)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LOCK_SECONDS)
         await cancel_all(self._tasks)
@@ -198,10 +201,11 @@ class Renewals:
         if client.group:
             self._release((client.client_id, client.group))
 
-    def _release(self, key: _Key) -> None:
+    def _release(self, key: _Key, *, only_renewed: bool = False) -> None:
         for held in self._held.pop(key, {}).values():
             held.is_over = True
-            self._start(self._released(held))
+            if held.renewals or not only_renewed:
+                self._start(self._released(held))
 
     async def _released(self, held: _Held) -> None:
         async with self._slots, held.lock:
