@@ -76,6 +76,7 @@ class LocalProxy:
                 settings.broker_name, f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
             ),
             tables,
+            lambda requests: RemotingClient(requests, signer=signer),
         )
 
     def collector(self) -> Collector:

@@ -11,7 +11,7 @@ from rmq_remoting.daemon.access.settings import ACCESS_TABLE
 from rmq_remoting.daemon.common_settings import LogSettings, MetricsSettings
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.known_keys import KnownKey, read_known_keys
-from rmq_remoting.daemon.settings import JavaString, setting
+from rmq_remoting.daemon.settings import JavaBoolean, JavaString, setting
 from rmq_remoting.daemon.unsupported_settings import METRICS, NOT_EMPTY, TRUE, UnsupportedSetting, other_than
 
 from .settings import ProxySettings
@@ -54,6 +54,13 @@ class ProxyDaemonSettings(ProxySettings, MetricsSettings, LogSettings):
 
     bind_address: JavaString = setting(
         "0.0.0.0", "bindAddress", "Address to listen on; 0.0.0.0 is every interface.", ours=True
+    )
+    announce_consumers: JavaBoolean = setting(
+        False,
+        "announceConsumers",
+        "Open a connection to each broker for each consumer, so that brokers list the consumer as a member "
+        "of its group. A broker's own gRPC port always does so.",
+        ours=True,
     )
 
     def resolve(self) -> list[str]:

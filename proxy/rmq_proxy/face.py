@@ -30,6 +30,7 @@ from .client_settings import ClientSettings
 from .clients import ClientRegistry
 from .held_calls import HeldCalls
 from .latencies import RpcLatencies
+from .members import Connect, Members, Questions
 from .metadata import Metadata
 from .metrics import ProxyCollector
 from .pops import Pops
@@ -47,6 +48,9 @@ from .transactions import TransactionProducers
 log = logging.getLogger("rmq.proxy")
 
 _RENEWALS: Final = "gRPC: renewals"
+_MEMBERS: Final = "gRPC: heartbeats of consumers"
+# Brokers drop a member after two minutes.
+_MEMBER_SECONDS: Final = 20.0
 _ANNOUNCEMENTS: Final = "gRPC: announcements of producers"
 # Clients ping connections that are idle. The default of gRPC's server closes those that ping more often.
 _LEAST_PING_INTERVAL_MS: Final = 5000
@@ -63,10 +67,12 @@ class GrpcFace:
         dispatcher: Dispatcher,
         own: OwnBroker | None = None,
         tables: AccessTables | None = None,
+        connect: Connect | None = None,
     ) -> None:
         """`dispatcher` gets the requests of brokers.
 
-        `own` is the broker of this process in LOCAL mode, and `tables` has its users.
+        `own` is the broker of this process in LOCAL mode, and `tables` has its users. `connect` opens the
+        connections of consumers; without it brokers do not list them.
         """
         self._settings = settings
         self._brokers = Brokers(backend, name_servers, settings, own)
@@ -96,7 +102,11 @@ class GrpcFace:
         timeout_seconds = settings.request_timeout_ms / 1000
         offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
         self.latencies = RpcLatencies()
-        self._sessions = Sessions(self._clients, client_settings, self._transactions)
+        questions = Questions()
+        self._members = Members(self._brokers, self._clients, questions, connect)
+        self._sessions = Sessions(
+            self._clients, client_settings, self._transactions, self._members, questions
+        )
         self._handler = service_handler(
             self._routing,
             self._sessions,
@@ -161,12 +171,16 @@ class GrpcFace:
             settings.transaction_heartbeat_period_seconds,
             self._transactions.announce_soon,
         )
+        if self._members.is_on:
+            supervisor.every(_MEMBERS, _MEMBER_SECONDS, self._members.announce_all)
         log.info("gRPC listens address=%s:%d", host_text, self.port)
 
     async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
         """Shut down gracefully: accept no calls, release held ones, let others end for `grace_seconds`."""
         await supervisor.cancel(_RENEWALS)
         await supervisor.cancel(_ANNOUNCEMENTS)
+        if self._members.is_on:
+            await supervisor.cancel(_MEMBERS)
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
             stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
@@ -177,5 +191,9 @@ class GrpcFace:
         if self._access is not None:
             await self._access.stop()
         await asyncio.gather(
-            self._receiving.stop(), self._transactions.stop(), self._metadata.stop(), self._brokers.stop()
+            self._receiving.stop(),
+            self._members.stop(),
+            self._transactions.stop(),
+            self._metadata.stop(),
+            self._brokers.stop(),
         )

@@ -42,7 +42,8 @@ class Proxy:
         self._name_servers = NameServers(
             addresses, self._client, ClientSettings(request_timeout_seconds=timeout_seconds)
         )
-        self._face = GrpcFace(settings, self._client, self._name_servers, dispatcher)
+        connect = RemotingClient if settings.announce_consumers else None
+        self._face = GrpcFace(settings, self._client, self._name_servers, dispatcher, connect=connect)
         self.metrics = ProxyMetrics(settings, supervisor, [self._face.collector()])
 
     async def start(self) -> str:
