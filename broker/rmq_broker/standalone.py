@@ -17,7 +17,6 @@ from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.daemon.settings import SettingsGroup, fields_by_key, to_text
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_settings import TlsSettings
-from rmq_remoting.protocol_detection import TlsMode
 
 from .build import build_broker
 
@@ -70,7 +69,7 @@ async def build_standalone(
     """
     settings = configuration.settings
     if "grpc_server_port" not in settings.model_fields_set:
-        settings.grpc_server_port = _default_grpc_port(settings)
+        _serve_grpc_by_default(settings)
     namesrv = Namesrv(
         _namesrv_configuration(settings, namesrv_port), supervisor, port_option="--namesrv-port"
     )
@@ -86,26 +85,30 @@ async def build_standalone(
         raise
 
 
-def _default_grpc_port(settings: BrokerSettings) -> int:
-    """Return the port for the 5.x clients of an operator who has chosen none; 0: gRPC is off."""
+def _serve_grpc_by_default(settings: BrokerSettings) -> None:
+    """Set the port for the 5.x clients. gRPC stays off if it cannot be served."""
     missing = next((name for name in _GRPC_PACKAGES if find_spec(name) is None), None)
     if missing is not None:
         log.info(
             "standalone: gRPC is off, the package %s is not installed; pip install 'rmq[proxy]' adds it",
             missing,
         )
-        return 0
-    if settings.authentication_enabled or settings.tls_server_mode is TlsMode.ENFORCING:
-        log.info("standalone: gRPC is off, it knows neither access keys nor TLS yet")
-        return 0
+        return
+    settings.grpc_server_port = _GRPC_PORT
+    try:
+        settings.check_grpc()
+    except ValueError as error:
+        log.info("standalone: gRPC is off cause=%s", error)
+        settings.grpc_server_port = 0
+        return
     if _is_free(settings.bind_address, _GRPC_PORT):
-        return _GRPC_PORT
+        return
     log.warning(
         "standalone: gRPC port taken port=%d; any free port is used, set grpcServerPort to choose one",
         _GRPC_PORT,
     )
     with socket.create_server((settings.bind_address, 0), family=_family(settings.bind_address)) as probe:
-        return int(probe.getsockname()[1])
+        settings.grpc_server_port = int(probe.getsockname()[1])
 
 
 def _is_free(host: str, port: int) -> bool:

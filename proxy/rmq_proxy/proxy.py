@@ -42,8 +42,17 @@ class Proxy:
         self._name_servers = NameServers(
             addresses, self._client, ClientSettings(request_timeout_seconds=timeout_seconds)
         )
-        connect = RemotingClient if settings.announce_consumers else None
-        self._face = GrpcFace(settings, self._client, self._name_servers, dispatcher, connect=connect)
+
+        def connect(requests: Dispatcher) -> RemotingClient:
+            return RemotingClient(requests, signer=signer)
+
+        self._face = GrpcFace(
+            settings,
+            self._client,
+            self._name_servers,
+            dispatcher,
+            connect=connect if settings.announce_consumers else None,
+        )
         self.metrics = ProxyMetrics(settings, supervisor, [self._face.collector()])
 
     async def start(self) -> str:
