@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# `make run` installs what the broker needs, and the targets for developers install the rest.
+# `make run` installs what the broker and the command `rmq` need, and the targets for developers install the rest.
 RUNNABLE := $(VENV)/.runnable
 INSTALLED := $(VENV)/.installed
 PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
@@ -53,8 +53,10 @@ format: install ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: install ## check the types
+types: install ## check the types, those of the SDK also as on Windows and macOS
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p rmq_client -p rmq_cli -p rmq_faststream
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p rmq_client -p rmq_cli -p rmq_faststream
 
 unit: install ## the unit tests: no daemons, no foreign programs
 	$(BIN)/pytest tests/unit
@@ -85,9 +87,10 @@ soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): no growth, n
 soak-hostile: install ## 12,000 hostile connections for RMQ_HOSTILE_SECONDS (600): honest clients keep 80 %
 	$(BIN)/python -m tests.crash.hostile_soak
 
-pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (lines/s) MASTER= WORKERS= NAMESRV=
+pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (lines/s) MASTER= WORKERS= NAMESRV= FAULTS=1
 	@exec $(BIN)/python -m examples.pipeline.run $(if $(LINES),--lines $(LINES)) $(if $(RATE),--rate $(RATE)) \
-	  $(if $(MASTER),--master $(MASTER)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(NAMESRV),--namesrv $(NAMESRV))
+	  $(if $(MASTER),--master $(MASTER)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(NAMESRV),--namesrv $(NAMESRV)) \
+	  $(if $(FAULTS),--faults) $(if $(HOURS),--hours $(HOURS))
 
 bench: install $(COMPILED) ## measure, and write docs/performance.md
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
@@ -119,8 +122,8 @@ $(COMPILED): $(WHEEL_BUILT)
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker into $(VENV) (about 120 MB)"
-	$(PIP_INSTALL) -e '.[proxy]'
+	@echo "Installing the broker, gRPC and the command rmq into $(VENV) (about 130 MB)"
+	$(PIP_INSTALL) -e '.[cli,proxy]'
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -2,6 +2,7 @@
 
 python -m benchmarks                     everything, takes hours, writes docs/performance.md
 python -m benchmarks --only sync-128     one load, nothing is written
+python -m benchmarks --only sdk --only sdk-push --write docs/performance.md      the table of the SDK
 python -m benchmarks --list              the loads
 python -m benchmarks --against ../old    this checkout and another one, to find a change of speed
 
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from benchmarks import consuming, sending
+from benchmarks import consuming, sdk_rows, sending
 from benchmarks.bench import HEADERS, Bench, Load, Servers
 from benchmarks.comparison import FEWEST_PAIRS, Figure, alternate
 from benchmarks.held_pulls import held_pulls
@@ -36,6 +37,7 @@ from benchmarks.report import (
     BROKER_MARKS,
     CONSUMING_MARKS,
     OWN,
+    SDK_MARKS,
     STORE_MARKS,
     Report,
     commit,
@@ -50,6 +52,9 @@ from benchmarks.verify_speed import verify_speed
 
 # The goal of each row beside another checkout: ours / peer for rates, the inverse for times.
 NOT_SLOWER = 0.97
+
+# Loads that compare two brokers, also ours with that of another checkout.
+BROKER_LOADS = {*sending.LOADS, *consuming.LOADS} - consuming.ONCE
 
 # Each of these starts its own brokers: with other settings, or on large directories.
 STORE_LOADS: dict[str, StoreLoad] = {
@@ -109,8 +114,7 @@ async def run_sending(names: Sequence[str], chosen: Namespace) -> Report:
     began = time.monotonic()
     figures = [] if chosen.against else [*await starts(min(3, chosen.rounds))]
     for header in chosen.header or HEADERS:
-        wanted = [name for name in names if header == "JSON" or name not in sending.ONCE]
-        figures += await run(sending.LOADS, wanted, {}, header, chosen)
+        figures += await run(sending.LOADS, names, {}, header, chosen)
     return _report(figures, BROKER_MARKS, chosen, began)
 
 
@@ -123,6 +127,25 @@ async def run_consuming(names: Sequence[str], chosen: Namespace) -> Report:
         wanted = [name for name in names if name not in left_out]
         figures += await run(consuming.LOADS, wanted, consuming.SETTINGS, header, chosen)
     return _report(figures, CONSUMING_MARKS, chosen, began)
+
+
+async def run_sdk(names: Sequence[str], chosen: Namespace) -> Report:
+    """Run the chosen loads of the SDK's table, which need no broker but ours."""
+    began = time.monotonic()
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="rmq-bench-client-") as home:
+        async with our_servers() as ours:
+            bench = Bench(ours, ours, Path(home), chosen.rounds, chosen.seconds, "JSON")
+            try:
+                print(f"warming up for {chosen.warmup} s", flush=True)
+                await bench.client("ours").sync(sending.TOPIC, seconds=chosen.warmup, warmup_s=1)
+                for name in names:
+                    print(f"{name}: {sdk_rows.LOADS[name].__doc__}", flush=True)
+                    figures += await sdk_rows.LOADS[name](bench)
+            finally:
+                bench.close()
+    amounts = chosen.rounds, chosen.seconds, chosen.warmup
+    return sdk_rows.SdkReport(figures, SDK_MARKS, *amounts, time.monotonic() - began, "our SDK", "peer")
 
 
 async def run(
@@ -185,11 +208,13 @@ async def run_store(
 
 async def run_all(chosen: Namespace, target: Path | None) -> None:
     """Run the loads chosen on the command line, all by default. Each table is written once it is complete."""
-    names = chosen.only or [*sending.LOADS, *consuming.LOADS, *([] if chosen.against else STORE_LOADS)]
+    names = chosen.only or [*sending.LOADS, *sdk_rows.LOADS, *consuming.LOADS, *STORE_LOADS]
     if chosen.against:
-        names = [name for name in names if name not in sending.ONCE | consuming.ONCE]
+        names = [name for name in names if name in BROKER_LOADS]
     if first := [name for name in names if name in sending.LOADS]:
         publish(await run_sending(first, chosen), target)
+    if of_sdk := [name for name in names if name in sdk_rows.LOADS]:
+        publish(await run_sdk(of_sdk, chosen), target)
     if second := [name for name in names if name in consuming.LOADS]:
         publish(await run_consuming(second, chosen), target)
     if store := [name for name in names if name in STORE_LOADS]:
@@ -207,7 +232,7 @@ def publish(report: Report, target: Path | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    every_load = {**sending.LOADS, **consuming.LOADS, **STORE_LOADS}
+    every_load = {**sending.LOADS, **sdk_rows.LOADS, **consuming.LOADS, **STORE_LOADS}
     parser.add_argument("--only", action="append", choices=every_load, help="a load; may be repeated")
     parser.add_argument("--header", action="append", choices=HEADERS, help="only rows with these headers")
     parser.add_argument("--rounds", type=int, default=FEWEST_PAIRS, help="pairs of measurements (7)")

@@ -1,4 +1,4 @@
-"""Loads of consuming: end to end, with filters, by POP, and with our own consumer."""
+"""Loads of consuming: end to end, with filters, and by POP."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from benchmarks.bench import Bench, Load
-from benchmarks.comparison import Figure, repeat
+from benchmarks.comparison import Figure
 from benchmarks.rebalance import rebalance
-from benchmarks.sdk_consumer import drain, fill
 
 # Settings of both brokers for these loads. The mode applies to groups whose clients let the broker rebalance.
 SETTINGS: Final[Mapping[str, str]] = {"enablePropertyFilter": "true", "defaultMessageRequestMode": "POP"}
@@ -19,7 +18,6 @@ _KINDS: Final = 100
 _TAGGED_COUNT: Final = 2_000_000
 _SQL_COUNT: Final = 1_000_000
 _POP_COUNT: Final = 500_000
-_SDK_COUNT: Final = 1_000_000
 
 
 async def end_to_end(bench: Bench) -> Sequence[Figure]:
@@ -99,25 +97,8 @@ async def pop(bench: Bench) -> Sequence[Figure]:
     )
 
 
-async def sdk_push(bench: Bench) -> Sequence[Figure]:
-    """Our push consumer with a coroutine as listener: 1 million messages of 128 B, one or 32 per call."""
-    address = bench.ours.namesrv_address
-    figures = [
-        Figure("our push consumer, one message per call", _RATE, ours_at_least=30_000),
-        Figure("our push consumer, batches of 32", _RATE, ours_at_least=60_000),
-    ]
-    await fill(address, _SDK_COUNT)
-
-    async def side() -> Sequence[float]:
-        one = await drain(address, _SDK_COUNT, batch=1, orderly=False, threads=False)
-        return one, await drain(address, _SDK_COUNT, batch=32, orderly=False, threads=False)
-
-    await repeat(figures, side, bench.rounds)
-    return figures
-
-
 # Loads whose rows do not depend on the serialization of the Java client's headers.
-ONCE: Final = frozenset({"sdk-push", "rebalance"})
+ONCE: Final = frozenset({"rebalance"})
 # Apache's broker takes POP only with JSON headers: its codes do not fit the two bytes of binary headers.
 JSON_ONLY: Final = frozenset({"pop"})
 
@@ -127,6 +108,5 @@ LOADS: Final[Mapping[str, Load]] = {
     "tag-filter": tag_filter,
     "sql-filter": sql_filter,
     "pop": pop,
-    "sdk-push": sdk_push,
     "rebalance": rebalance,
 }

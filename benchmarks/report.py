@@ -29,6 +29,7 @@ CONSUMING_MARKS = (
     "<!-- table of consuming: written by `make bench` -->",
     "<!-- end of consuming's table -->",
 )
+SDK_MARKS = ("<!-- table of the SDK: written by `make bench` -->", "<!-- end of the SDK's table -->")
 STORE_MARKS = ("<!-- table of the store: written by `make bench` -->", "<!-- end of the store's table -->")
 
 

@@ -99,22 +99,38 @@ async def drain(namesrv: str, count: int, *, batch: int, orderly: bool, threads:
     return count / drained.seconds
 
 
+async def sdk_drain(namesrv: str, count: int, *, batch: int) -> float:
+    """Return messages per second of a drain in a process of its own; the topic is filled."""
+    words = ["--namesrv", namesrv, "--count", str(count), "--batch", str(batch), "--rounds", "1"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.sdk_consumer", *words, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"the push consumer's load ended with {process.returncode}")
+    return float(output.split()[-2].replace(b",", b""))
+
+
 async def _run(chosen: argparse.Namespace) -> None:
+    if chosen.namesrv is not None:
+        await _drain_in_rounds(chosen.namesrv, chosen)
+        return
     async with our_servers() as servers:
         await fill(servers.namesrv_address, chosen.count)
-        for _ in range(chosen.rounds):
-            rate = await drain(
-                servers.namesrv_address,
-                chosen.count,
-                batch=chosen.batch,
-                orderly=chosen.orderly,
-                threads=chosen.threads,
-            )
-            print(f"{rate:,.0f} messages/s", flush=True)
+        await _drain_in_rounds(servers.namesrv_address, chosen)
+
+
+async def _drain_in_rounds(namesrv: str, chosen: argparse.Namespace) -> None:
+    for _ in range(chosen.rounds):
+        rate = await drain(
+            namesrv, chosen.count, batch=chosen.batch, orderly=chosen.orderly, threads=chosen.threads
+        )
+        print(f"{rate:,.0f} messages/s", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--namesrv", help="servers with the filled topic, instead of its own")
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=1, help="messages that a call gets")
     parser.add_argument("--rounds", type=int, default=3)

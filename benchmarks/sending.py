@@ -8,7 +8,6 @@ from typing import Final
 from benchmarks.bench import Bench, Load
 from benchmarks.comparison import Figure, alternate, count_failed
 from benchmarks.load import WARM_UP_SECONDS
-from benchmarks.sdk import sdk_sends
 
 TOPIC: Final = "Bench"
 _DRAIN_TOPIC: Final = "Drain"
@@ -93,46 +92,6 @@ async def drain(bench: Bench) -> Sequence[Figure]:
     )
 
 
-async def sdk(bench: Bench) -> Sequence[Figure]:
-    """Our SDK, 64 tasks in one process, compared with the Java client, 64 threads; both use our broker."""
-    address = bench.ours.namesrv_address
-    figures = [Figure("our SDK, 64 tasks (peer: Java client, 64 threads, our broker)", _RATE, at_least=0.8)]
-
-    async def python_client() -> Sequence[float]:
-        return (await sdk_sends(address, TOPIC, seconds=bench.seconds),)
-
-    async def java_client() -> Sequence[float]:
-        result = await bench.client("ours").sync(TOPIC, seconds=bench.seconds, warmup_s=WARM_UP_SECONDS)
-        return (result.messages_per_second,)
-
-    await alternate(figures, python_client, java_client, bench.rounds)
-    return figures
-
-
-async def sdk_batching(bench: Bench) -> Sequence[Figure]:
-    """Our SDK with automatic batching, compared with a rate."""
-    figures = [Figure("our SDK with automatic batching", _RATE, ours_at_least=100_000)]
-    address = bench.ours.namesrv_address
-    for _ in range(bench.rounds):
-        figures[0].ours.append(await sdk_sends(address, TOPIC, seconds=bench.seconds, batching=True))
-    return figures
-
-
-async def sdk_trace(bench: Bench) -> Sequence[Figure]:
-    """Our SDK, 64 tasks, with message traces, compared with the same without traces."""
-    figures = [Figure("our SDK, 64 tasks, with traces (peer: without)", _RATE, at_least=0.8)]
-    address = bench.ours.namesrv_address
-
-    async def traced() -> Sequence[float]:
-        return (await sdk_sends(address, TOPIC, seconds=bench.seconds, trace=True),)
-
-    async def untraced() -> Sequence[float]:
-        return (await sdk_sends(address, TOPIC, seconds=bench.seconds),)
-
-    await alternate(figures, traced, untraced, bench.rounds)
-    return figures
-
-
 async def tls_sends(bench: Bench) -> Sequence[Figure]:
     """Our broker: synchronous sends over TLS, 64 threads, 128 B, compared with the same in plain text."""
     figures = [
@@ -157,9 +116,6 @@ async def tls_sends(bench: Bench) -> Sequence[Figure]:
     return figures
 
 
-# Loads whose rows do not depend on the serialization of the Java client's headers.
-ONCE: Final = frozenset({"sdk", "sdk-batching", "sdk-trace"})
-
 LOADS: dict[str, Load] = {
     "sync-128": sync_128,
     "sync-1k": sync_1k,
@@ -169,7 +125,4 @@ LOADS: dict[str, Load] = {
     "transactions": transactions,
     "drain": drain,
     "tls": tls_sends,
-    "sdk": sdk,
-    "sdk-batching": sdk_batching,
-    "sdk-trace": sdk_trace,
 }

@@ -144,6 +144,7 @@ def _welcome(namesrv: str, data: Path, bind: str) -> str:
         f"messages     {data}\n"
         f"reachable    {reach if bind == _THIS_MACHINE else f'by every host that can reach {bind}'}\n"
         f"try          {interpreter} examples/quickstart.py {namesrv}\n"
+        f"look         {Path(interpreter).with_name('rmq')} -n {namesrv} topic list\n"
         f"stop         Ctrl-C\n"
     )
 

@@ -10,12 +10,13 @@ from typing import Final
 
 _FOLDER: Final = Path(__file__).with_name("api")
 _PACKAGE: Final = "rmq_client"
-_INIT: Final = Path(__file__).parents[1] / "client" / _PACKAGE / "__init__.py"
+_ROOT: Final = Path(__file__).parents[1]
+_INIT: Final = _ROOT / "client" / _PACKAGE / "__init__.py"
 _HEAD: Final = """\
 # Python API
 
-Every public name of `rmq_client`, with the docstrings of the code. The site shows a docstring where a page in
-`docs/api` has a line that begins with `:::`.
+Every public name of `rmq_client`, `rmq_testing` and `rmq_faststream`, with the docstrings of the code. The
+site shows a docstring where a page in `docs/api` has a line that begins with `:::`.
 
 | page | names |
 |---|---|
@@ -163,6 +164,28 @@ asyncio](../client/how-to-blocking.md).
 
 ::: rmq_client.blocking
 """
+_TESTING: Final = """\
+# Tests of applications
+
+`rmq_testing` is a broker for tests, with fixtures for pytest. `rmq_testing.blocking` has the same
+`BrokerForTests` for programs without an event loop. Guide: [test your own code](../testing.md).
+
+`BrokerForTests` has the methods of `BrokerView`, and of `Harness` those that `BrokerView` lacks.
+"""
+_TESTING_MODULES: Final = ("view.BrokerView", "harness.Harness", "plugin")
+_FASTSTREAM: Final = """\
+# FastStream
+
+`rmq_faststream` is a broker for FastStream. Its classes have methods of FastStream's own, which [its
+documentation](https://faststream.ag2.ai) describes. Guide: [use
+FastStream](../frameworks/how-to-faststream.md).
+"""
+_FASTSTREAM_MODULES: Final = (
+    *("message.RocketMessage", "message.RocketBatchMessage"),
+    *("annotations", "opentelemetry", "prometheus"),
+)
+# Names that have a page of their own package.
+_ELSEWHERE: Final = frozenset({"RequestCode", "ResponseCode", "RocketMessage", "Sql"})
 
 
 def pages() -> dict[str, str]:
@@ -176,14 +199,34 @@ def pages() -> dict[str, str]:
     rows = [f"| [{page.title}]({page.file}) | {_code(names[page.file])} |\n" for page in _PAGES]
     rows.append("| [OpenTelemetry](open_telemetry.md) | `rmq_client.open_telemetry` |\n")
     rows.append("| [Without asyncio](blocking.md) | `rmq_client.blocking` |\n")
-    manual = {"open_telemetry.md": _OPEN_TELEMETRY, "blocking.md": _BLOCKING}
+    testing, faststream = _names_of("testing/rmq_testing"), _names_of("faststream_broker/rmq_faststream")
+    rows.append(f"| [Tests of applications](testing.md) | {_code(testing)} |\n")
+    rows.append(f"| [FastStream](faststream.md) | {_code(faststream)} |\n")
+    manual = {
+        "open_telemetry.md": _OPEN_TELEMETRY,
+        "blocking.md": _BLOCKING,
+        "testing.md": _TESTING + _directives("rmq_testing", [*testing, *_TESTING_MODULES]),
+        "faststream.md": _FASTSTREAM + _directives("rmq_faststream", [*faststream, *_FASTSTREAM_MODULES]),
+    }
     return {"README.md": _HEAD + "".join(rows) + _FOOT, **texts, **manual}
 
 
 def _text(page: ApiPage, names: list[str]) -> str:
     options = "" if page.inherited else _NOT_INHERITED
-    directives = "".join(f"\n::: {_PACKAGE}.{name}\n{options}" for name in names)
-    return f"# {page.title}\n\n{page.text}\n{directives}"
+    return f"# {page.title}\n\n{page.text}\n{_directives(_PACKAGE, names, options)}"
+
+
+def _directives(package: str, names: list[str], options: str = "") -> str:
+    return "".join(f"\n::: {package}.{name}\n{options}" for name in names)
+
+
+def _names_of(folder: str) -> list[str]:
+    """Return the names in `__all__` of a small package."""
+    tree = ast.parse((_ROOT / folder / "__init__.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [name for name in ast.literal_eval(node.value) if name not in _ELSEWHERE]
+    raise LookupError(f"{folder} has no __all__")
 
 
 def _code(names: list[str]) -> str:

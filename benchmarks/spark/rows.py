@@ -38,7 +38,7 @@ _MICRO_UNCOUNTED: Final = 4
 _STREAM_BATCHES: Final = 4
 _MICRO_TRIES: Final = 100
 
-_COLD_TIMEOUT_SECONDS: Final = 180
+_COLD_TIMEOUT_SECONDS: Final = 600
 
 _numbers = count()
 

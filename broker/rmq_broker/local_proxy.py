@@ -18,6 +18,7 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tls_contexts import client_tls
 from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.protocol_detection import TlsMode
 from rmq_remoting.signing import RequestSigner
 
 if TYPE_CHECKING:
@@ -64,11 +65,14 @@ class LocalProxy:
         dispatcher = Dispatcher()
         keys = settings.own_keys
         signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
-        self._to_broker = RemotingClient(dispatcher, signer=signer)
-        self._to_name_servers = RemotingClient(signer=signer, tls=client_tls(settings))
+        tls = client_tls(settings)
+        to_broker = tls if settings.tls_server_mode is TlsMode.ENFORCING else None
+        self._to_broker = RemotingClient(dispatcher, signer=signer, tls=to_broker)
+        self._to_name_servers = RemotingClient(signer=signer, tls=tls)
         host = "127.0.0.1" if settings.bind_address in _EVERY_INTERFACE else settings.bind_address
         self._face = GrpcFace(
             own_settings,
+            settings,
             self._to_broker,
             NameServers(name_servers, self._to_name_servers, ClientSettings()),
             dispatcher,
@@ -76,7 +80,7 @@ class LocalProxy:
                 settings.broker_name, f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
             ),
             tables,
-            lambda requests: RemotingClient(requests, signer=signer),
+            lambda requests: RemotingClient(requests, signer=signer, tls=to_broker),
         )
 
     def collector(self) -> Collector:

@@ -27,20 +27,26 @@ _TIME: Final = r"^\S+ \S+ \S+ \[([^\]]+)\] "
 _STATUS: Final = r'\] "[^"]*" (\d{3}) (?:\d+|-)'
 _TIME_FORMAT: Final = "dd/MMM/yyyy:HH:mm:ss Z"
 _MINUTE_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss'Z'"
-_LOOK_SECONDS: Final = 1
+_MESSAGE_ID: Final = "msgId"
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_LOOK_SECONDS: Final = 0.3
 
 
 # --- computation ---
 
 
 def parsed(messages: DataFrame) -> DataFrame:
-    """Parse time and status of each line; both are null for an unreadable line."""
-    line = messages.select(f.col("body").cast("string").alias("line"))
+    """Parse time and status of each line; both are null for an unreadable line. Other columns stay."""
+    others = [name for name in messages.columns if name != "body"]
+    line = messages.select(f.col("body").cast("string").alias("line"), *others)
     # These are empty texts if nothing matches; the try_ functions convert them to null.
     return line.select(
         f.try_to_timestamp(f.regexp_extract("line", _TIME, 1), f.lit(_TIME_FORMAT)).alias("time"),
         f.regexp_extract("line", _STATUS, 1).try_cast("int").alias("status"),
-    ).selectExpr("IF(status IS NULL, NULL, time) AS time", "IF(time IS NULL, NULL, status) AS status")
+        *others,
+    ).selectExpr(
+        "IF(status IS NULL, NULL, time) AS time", "IF(time IS NULL, NULL, status) AS status", *others
+    )
 
 
 def counted(lines: DataFrame, watermark: str) -> DataFrame:
@@ -48,12 +54,11 @@ def counted(lines: DataFrame, watermark: str) -> DataFrame:
     end.
     """
     observed = lines.observe("lines", f.count_if(f.col("time").isNull()).alias("unreadable"))
-    windows = (
-        observed.where("time IS NOT NULL")
-        .withWatermark("time", watermark)
-        .groupBy(f.window("time", "1 minute"), "status")
-        .agg(f.count(f.lit(1)).alias("lines"))
-    )
+    timed = observed.where("time IS NOT NULL").withWatermark("time", watermark)
+    if _MESSAGE_ID in lines.columns:
+        # A retry of the producer's, after a broker was killed, has the id of the first attempt.
+        timed = timed.dropDuplicatesWithinWatermark([_MESSAGE_ID])
+    windows = timed.groupBy(f.window("time", "1 minute"), "status").agg(f.count(f.lit(1)).alias("lines"))
     return windows.select(f.col("window.start").alias("minute"), "status", "lines")
 
 
@@ -102,11 +107,13 @@ def started(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
     """Start the query."""
     source = (
         spark.readStream.format("rocketmq")
-        .schema("body binary")  # other columns are not decoded
+        # Other columns are not decoded.
+        .schema(f"body binary, {_MESSAGE_ID} string" if options.deduplicate else "body binary")
         .option("rocketmq.namesrv.addr", options.namesrv)
         .option("subscribe", options.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", options.max_lines)
+        .option("brokerTimeout", options.broker_timeout)
     )
     return (
         counted(parsed(source.load()), options.watermark)
@@ -133,24 +140,34 @@ def _record(progress: dict[str, Any]) -> dict[str, Any]:
     (source,) = progress["sources"]
     seconds = progress["durationMs"]["triggerExecution"] / 1000
     began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+    states = progress["stateOperators"]
+    # Names that begin with # are no topics. Queues that have left the query are below #retired.
+    topics = source["endOffset"]
+    retired = _queues(topics.get("#retired", {}))
+    ends = [*_queues({name: topic for name, topic in topics.items() if name[0] != "#"}), *retired]
     return {
         "time": began + seconds,
         "seconds": seconds,
         "batch": progress["batchId"],
         "rows": progress["numInputRows"],
-        "read": _messages(source["endOffset"]),
-        "stored": _messages(source["latestOffset"]),
+        "read": sum(offset for *_, offset in ends),
+        "ends": ends,
+        "retired": len(retired),
         "watermark": progress["eventTime"].get("watermark"),
-        "late": sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"]),
+        "late": sum(each["numRowsDroppedByWatermark"] for each in states),
+        "duplicates": sum(each.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for each in states),
         "unreadable": progress["observedMetrics"].get("lines", {}).get("unreadable", 0),
     }
 
 
-def _messages(offsets: dict[str, Any]) -> int:
-    """Return the sum of all queue offsets: the number of messages before them."""
-    # Names that begin with # are no topics: queues that have left the query, and lost messages.
-    topics = [brokers for topic, brokers in offsets.items() if not topic.startswith("#")]
-    return sum(offset for brokers in topics for each in brokers.values() for offset in each.values())
+def _queues(topics: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """Return broker, number and offset of each queue. The offset is the number of messages before it."""
+    return [
+        (broker, int(number), offset)
+        for brokers in topics.values()
+        for broker, queues in brokers.items()
+        for number, offset in queues.items()
+    ]
 
 
 def follow(query: StreamingQuery, path: Path | None, stop: threading.Event) -> None:
@@ -163,8 +180,11 @@ def follow(query: StreamingQuery, path: Path | None, stop: threading.Event) -> N
             if path is not None:
                 with path.open("a") as file:
                     file.write(json.dumps(record) + "\n")
-        if stopping or query.awaitTermination(_LOOK_SECONDS):
+        if not query.isActive:
+            query.awaitTermination()
+        if stopping or not query.isActive:
             return
+        stop.wait(_LOOK_SECONDS)
 
 
 # --- program ---
@@ -178,6 +198,9 @@ def session(options: argparse.Namespace) -> SparkSession:
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.sql.shuffle.partitions", str(options.partitions))
+    if options.deduplicate:
+        # Millions of ids in the state: outside of the JVM's heap.
+        builder = builder.config("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
     for setting in options.conf:
         name, _, value = setting.partition("=")
         builder = builder.config(name, value)
@@ -199,6 +222,12 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--watermark", default="10 minutes", help="maximum delay of a line; default: %(default)s"
+    )
+    parser.add_argument(
+        "--deduplicate", action="store_true", help="count messages with the same id once; takes RocksDB"
+    )
+    parser.add_argument(
+        "--broker-timeout", default="2m", help="option brokerTimeout of the source; default: %(default)s"
     )
     parser.add_argument("--trigger", default="1 second", help="interval of batches; default: %(default)s")
     parser.add_argument(

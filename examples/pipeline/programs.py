@@ -55,6 +55,16 @@ class Program:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def kill(self) -> None:
+        """End the program and its children at once, and wait for the end."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """End the program gracefully, and wait for the end."""
         process = self._process
         if process.returncode is None:
             process.terminate()

@@ -1,8 +1,9 @@
 """`make pipeline`: a log processed by a broker and Spark, with a final check that every line was counted.
 
-Starts a broker with a name server and the Spark job, and sends the log. When the job has read everything, one
-line of a later time closes the last minutes. Then the job is stopped, the output is checked, and a chart is
-drawn. All files are in the folder --work. The exit code is 0 if all counts match exactly.
+Starts a broker with a name server and the Spark job, and sends the log. With --faults there are three
+brokers. One of them is killed and one retired, and the driver of the job is killed. When the job has read
+everything, one line of a later time closes the last minutes. Then the job is stopped, the output is checked,
+and a chart is drawn. All files are in the folder --work. The exit code is 0 if all counts match exactly.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from examples.pipeline.brokers import Brokers
 from examples.pipeline.check import Work
+from examples.pipeline.faults import BROKERS, Faults, stored
 from examples.pipeline.lines import MINUTE, Tally, log_line
 from examples.pipeline.programs import Program, ProgramFailed
 from examples.pipeline.spark_cluster import HOST, SparkCluster, environment, java_missing
@@ -29,9 +33,12 @@ from rmq_client import Admin, ClientError, Message, Producer
 
 _QUEUES: Final = 8
 _MOST_IN_FLIGHT: Final = 2000
-_BROKER_READY_SECONDS: Final = 30.0
-_JOB_READY_SECONDS: Final = 120.0
+_BROKER_READY_SECONDS: Final = 120.0
+_JOB_READY_SECONDS: Final = 300.0
 _WORKER_MEMORY: Final = "1g"
+_BROKER_TIMEOUT_SECONDS: Final = 30
+# The queues of the retired broker leave the job after its time-out; the last batch then shows it.
+_RETIRED_AFTER_SECONDS: Final = _BROKER_TIMEOUT_SECONDS + 15.0
 _MARK: Final = ".pipeline"
 
 
@@ -51,22 +58,34 @@ class Run:
         self._options = options
         self._work = work
         self._stack = AsyncExitStack()
+        # Programs that must not end by themselves.
+        self._programs: list[Program] = []
+        self._brokers: Brokers | None = None
+        self._cluster: SparkCluster | None = None
+        self._measured: Program | None = None
+        self._job: Program
+        self._starts = 0
 
     async def run(self) -> int:
         """Return the exit code. Raises ProgramFailed, ClientError."""
         async with self._stack:
-            broker, place = await self._messaging()
-            cluster = await self._cluster()
-            summary = await self._streamed(broker, place, cluster)
+            place = await self._messaging()
+            self._cluster = await self._started_cluster()
+            await self._make_log()
+            summary = await self._streamed(place)
             print(summary, flush=True)
             return await self._judged(place)
 
     # --- servers ---
 
-    async def _messaging(self) -> tuple[Program | None, Place]:
-        """Use the given name server, or start a broker; create the topics."""
-        broker, namesrv, suffix = None, self._options.namesrv, f"-{time.strftime('%Y%m%d-%H%M%S')}"
-        if namesrv is None:
+    async def _messaging(self) -> Place:
+        """Use the given name server, or start brokers; create the topics."""
+        namesrv, suffix = self._options.namesrv, f"-{time.strftime('%Y%m%d-%H%M%S')}"
+        if self._options.faults:
+            brokers = Brokers(BROKERS, self._work.folder, self._work.logs, self._programs)
+            self._brokers = await self._stack.enter_async_context(brokers)
+            self._measured, namesrv, suffix = brokers.first, brokers.namesrv, ""
+        elif namesrv is None:
             command: list[str | Path] = [
                 Path(sys.executable).parent / "rmq-broker",
                 "--standalone",
@@ -80,13 +99,15 @@ class Run:
             broker = await self._stack.enter_async_context(Program("broker", command, self._work.logs))
             ready = await broker.says("ready ", _BROKER_READY_SECONDS)
             namesrv, suffix = ready.split()[-1], ""
+            self._measured = broker
+            self._programs.append(broker)
         place = Place(namesrv, f"access-log{suffix}", f"alerts{suffix}")
         async with Admin(namesrv) as admin:
             for topic in (place.topic, place.alerts_topic):
                 await admin.create_topic(topic, queues=_QUEUES, exists_ok=True)
-        return broker, place
+        return place
 
-    async def _cluster(self) -> SparkCluster | None:
+    async def _started_cluster(self) -> SparkCluster | None:
         if not self._options.workers:
             return None
         folder = self._work.folder / "spark"
@@ -95,30 +116,84 @@ class Run:
 
     # --- stream ---
 
-    async def _streamed(self, broker: Program | None, place: Place, cluster: SparkCluster | None) -> str:
-        """Send the log and wait until all of it is read and closed. Return a summary."""
+    async def _make_log(self) -> None:
         options, work = self._options, self._work
+        make = ["--lines", str(options.lines), "--hours", str(options.hours)]
+        async with self._part("make_log", work.log, *make) as making:
+            await making.done()
+        print(f"{options.lines:,} lines in {work.log}; waiting for Spark", flush=True)
+
+    async def _streamed(self, place: Place) -> str:
+        """Send the log and wait until all of it is read and closed. Return a summary."""
+        options, cluster = self._options, self._cluster
         began = time.monotonic()
-        async with self._job(place, cluster) as job:
-            make = ["--lines", str(options.lines), "--hours", str(options.hours)]
-            async with self._part("make_log", work.log, *make) as making:
-                await making.done()
-            print(f"{options.lines:,} lines in {work.log}; waiting for Spark", flush=True)
-            await job.says("ready", _JOB_READY_SECONDS)
-            watch = Watch(work, [job, *([broker] if broker else [])], broker, options.tell_every)
-            sending = time.monotonic()
-            async with self._replay(place) as replay:
-                await watch.until(lambda: not replay.running)
-                await replay.done()
-            await watch.until(lambda: watch.read >= options.lines)
-            reading = time.monotonic() - sending
-            await self._close_the_last_minute(place, watch)
-            workers = f"{await cluster.at_work()} of {options.workers} workers at work, " if cluster else ""
-        await job.done()
+        await self._start_job(place)
+        watch = Watch(self._work, self._programs, self._measured, options.tell_every)
+        sending = time.monotonic()
+        await self._send(place, watch)
+        reading = time.monotonic() - sending
+        await self._close_the_last_minute(place, watch)
+        workers = f"{await cluster.at_work()} of {options.workers} workers at work, " if cluster else ""
+        self._programs.remove(self._job)
+        await self._job.stop()
+        await self._job.done()
         return (
             f"{options.lines:,} lines sent and read in {reading:.1f} s ({options.lines / reading:,.0f}/s), "
             f"{workers}{watch}; total {time.monotonic() - began:.0f} s"
         )
+
+    async def _send(self, place: Place, watch: Watch) -> None:
+        """Send the log, and wait until the job has read everything that brokers have stored."""
+        retired = 0
+        async with self._replay(place) as replay:
+            if self._brokers is None:
+                await watch.until(lambda: not replay.running)
+            else:
+                faults = Faults(
+                    self._brokers,
+                    place.topic,
+                    watch,
+                    lambda within: self._restart_job(place, within),
+                    self._work.checkpoint,
+                )
+                await self._with_faults(faults, replay, watch)
+                retired = faults.retired
+            await replay.done()
+        async with Admin(place.namesrv) as admin:
+            # A line may be stored twice: the producer repeats a send whose response a killed broker did not
+            # send.
+            whole = retired + await stored(admin, place.topic)
+        await watch.until(lambda: watch.read >= whole)
+
+    async def _with_faults(self, faults: Faults, replay: Program, watch: Watch) -> None:
+        """Wait until the log is sent, all faults have come, and the retired broker's queues may leave."""
+        task = asyncio.create_task(faults.run(self._options.lines, lambda: replay.running))
+        try:
+            await watch.until(lambda: task.done() and (not replay.running or task.exception() is not None))
+            await task
+        finally:
+            task.cancel()
+        rest = (faults.retired_at or 0) + _RETIRED_AFTER_SECONDS - time.monotonic()
+        if rest > 0:
+            await asyncio.sleep(rest)
+
+    # --- job ---
+
+    async def _start_job(self, place: Place) -> None:
+        self._starts += 1
+        job = await self._stack.enter_async_context(self._new_job(place))
+        self._job = job
+        self._programs.append(job)
+        await job.says("ready", _JOB_READY_SECONDS)
+
+    async def _restart_job(self, place: Place, within: Callable[[], Awaitable[None]]) -> None:
+        """Kill the driver at the moment that `within` waits for, and start it again."""
+        await within()
+        self._programs.remove(self._job)
+        await self._job.kill()
+        print("fault: driver killed", flush=True)
+        await self._start_job(place)
+        print("fault: driver is back", flush=True)
 
     async def _close_the_last_minute(self, place: Place, watch: Watch) -> None:
         """Close the last minutes: send a line that is later by the watermark.
@@ -133,8 +208,8 @@ class Run:
             await producer.send(Message(place.topic, line.encode()))
         await watch.until(lambda: watch.watermark is not None and watch.watermark >= end)
 
-    def _job(self, place: Place, cluster: SparkCluster | None) -> Program:
-        options, work = self._options, self._work
+    def _new_job(self, place: Place) -> Program:
+        options, work, cluster = self._options, self._work, self._cluster
         command: list[str | Path] = [sys.executable, Path(__file__).with_name("job.py")]
         command += ["--namesrv", place.namesrv, "--topic", place.topic, "--alerts-topic", place.alerts_topic]
         command += ["--output", work.aggregates.resolve().as_uri()]
@@ -145,7 +220,10 @@ class Run:
             command += ["--conf", f"spark.driver.host={HOST}", "--conf", f"spark.driver.bindAddress={HOST}"]
         if cluster:
             command += ["--conf", f"spark.executor.memory={_WORKER_MEMORY}"]
-        return Program("job", command, work.logs, environment())
+        if options.faults:
+            command += ["--deduplicate", "--broker-timeout", f"{_BROKER_TIMEOUT_SECONDS}s"]
+        name = "job" if self._starts == 1 else f"job {self._starts}"
+        return Program(name, command, work.logs, environment())
 
     def _replay(self, place: Place) -> Program:
         options, work = self._options, self._work
@@ -218,6 +296,11 @@ def arguments() -> argparse.Namespace:
         default=0,
         help="start a standalone cluster with this number of workers, and use it",
     )
+    add(
+        "--faults",
+        action="store_true",
+        help="three brokers: one is killed, the driver is killed, one broker is retired",
+    )
     add("--namesrv", metavar="HOST:PORT", help="use this cluster; default: start a broker")
     add("--watermark-minutes", type=int, default=10, help="maximum delay of a line; default: %(default)s")
     add(
@@ -227,6 +310,8 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.lines < 1 or options.rate < 0 or options.hours <= 0 or options.workers < 0:
         parser.error("--lines and --hours must be above 0, --rate and --workers at least 0")
+    if options.faults and options.namesrv:
+        parser.error("--faults starts brokers of its own: leave out --namesrv")
     return options
 
 

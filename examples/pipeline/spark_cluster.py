@@ -19,7 +19,7 @@ import pyspark
 from examples.pipeline.programs import Program, ProgramFailed
 
 HOST: Final = "127.0.0.1"
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 180.0
 _ANSWER_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 

@@ -13,7 +13,7 @@ from examples.pipeline.programs import Program, ProgramFailed, memory_bytes
 from examples.pipeline.records import Follower
 
 _LOOK_SECONDS: Final = 0.1
-_STANDSTILL_SECONDS: Final = 120.0
+_STANDSTILL_SECONDS: Final = 240.0
 _MIB: Final = 1 << 20
 
 
@@ -28,7 +28,10 @@ class Watch:
         tell_every_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`programs`: processes that must keep running. `broker`: the process whose memory is reported."""
+        """`programs`: processes that must keep running; the list may change.
+
+        `broker`: the process whose memory is reported.
+        """
         self._replay = Follower(work.replay_progress)
         self._job = Follower(work.job_progress)
         self._programs = programs
@@ -36,6 +39,11 @@ class Watch:
         self._clock = clock
         self.sent = 0
         self.read = 0
+        self.ends: dict[tuple[str, int], int] = {}
+        """Where the last batch ended in each queue, by broker and number of the queue."""
+        self.last_batch = -1
+        self.retired_queues = 0
+        self.duplicates = 0
         self.batches = 0
         self.watermark: datetime | None = None
         self.most_memory_bytes = 0
@@ -66,6 +74,10 @@ class Watch:
             self.sent = record["sent"]
         for record in self._job.take():
             self.read = record["read"]
+            self.ends = {(broker, queue): offset for broker, queue, offset in record["ends"]}
+            self.last_batch = record["batch"]
+            self.retired_queues = record["retired"]
+            self.duplicates += record["duplicates"]
             self.batches += 1
             if record["watermark"]:
                 self.watermark = datetime.fromisoformat(record["watermark"])
@@ -74,10 +86,13 @@ class Watch:
 
     def __str__(self) -> str:
         memory = f"  broker {self.most_memory_bytes // _MIB} MiB" if self.most_memory_bytes else ""
+        repeated = f"  duplicates dropped {self.duplicates}" if self.duplicates else ""
+        retired = f"  queues retired {self.retired_queues}" if self.retired_queues else ""
         closed = (
             f"  closed up to {self.watermark:%H:%M}" if self.watermark and self.watermark.year > 1970 else ""
         )
-        return f"lag {max(0, self.sent - self.read):,}  batches {self.batches}{closed}{memory}"
+        lag = f"lag {max(0, self.sent - self.read):,}"
+        return f"{lag}  batches {self.batches}{closed}{repeated}{retired}{memory}"
 
 
 class _ProgressPrinter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -12,6 +13,23 @@ from .statuses import Refusal
 # Apache RocketMQ 5.3.3, GrpcConstants.
 _CLIENT_ID = "x-mq-client-id"
 _CLIENT_VERSION = "x-mq-client-version"
+
+
+class Peers:
+    """Finds the addresses of clients, as `host:port`."""
+
+    def __init__(self) -> None:
+        # The address of a client by that of the connection, if something stands before the gRPC server.
+        self.names: Mapping[str, str] | None = None
+
+    def address(self, context: Any) -> str:
+        """Return the address of a call's client, an empty text if it is unknown."""
+        address = peer_address(context.peer())
+        return address if self.names is None else self.names.get(address, "")
+
+    def host(self, context: Any) -> str:
+        """Return the host of a call's client, an empty text if it is unknown."""
+        return self.address(context).rpartition(":")[0].strip("[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +45,7 @@ class Call:
     remaining_ms: int | None
 
     @classmethod
-    def of(cls, context: Any) -> Call:
+    def of(cls, context: Any, peers: Peers) -> Call:
         """Read a call's metadata. Raises Refusal without a client id."""
         metadata = metadata_of(context)
         remaining = context.time_remaining()
@@ -37,7 +55,7 @@ class Call:
         return cls(
             client_id,
             _text(metadata.get(_CLIENT_VERSION)),
-            peer_address(context.peer()),
+            peers.address(context),
             None if remaining is None else int(remaining * 1000),
         )
 
@@ -45,11 +63,6 @@ class Call:
 def metadata_of(context: Any) -> dict[str, str | bytes]:
     """Return the metadata of a call; of a repeated key the last value."""
     return {key: value for key, value in context.invocation_metadata() or ()}
-
-
-def peer_host(context: Any) -> str:
-    """Return the host of a call's client, an empty text if it is unknown."""
-    return peer_address(context.peer()).rpartition(":")[0].strip("[]")
 
 
 def peer_address(peer: str) -> str:

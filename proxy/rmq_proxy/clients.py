@@ -12,12 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .protocol.definition_pb2 import ClientType, Settings
+from .protocol.definition_pb2 import ClientType, Code, Settings
 from .protocol.service_pb2 import TelemetryCommand
+from .statuses import Refusal
 
 log = logging.getLogger("rmq.proxy")
 
 CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
+# Beyond these a single host could fill the memory of the proxy.
+_MAX_CLIENTS: Final = 100_000
+_MAX_SETTINGS_BYTES: Final = 256 * 1024
 # A client that does not read its stream in time loses it, and opens another one.
 _WRITE_SECONDS: Final = 30.0
 
@@ -62,9 +66,15 @@ class Client:
 class ClientRegistry:
     """Clients by id. Belongs to one loop."""
 
-    def __init__(self, expired_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """A client without a heartbeat for `expired_seconds` counts as gone."""
+    def __init__(
+        self,
+        expired_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = _MAX_CLIENTS,
+    ) -> None:
+        """A client without a heartbeat for `expired_seconds` counts as gone; there are at most `most`."""
         self._expired_seconds = expired_seconds
+        self._most = most
         self._clock = clock
         self._clients: dict[str, Client] = {}
         # Requests wait for clients that have not reported their settings yet.
@@ -99,9 +109,22 @@ class ClientRegistry:
         return self._clients.get(client_id)
 
     def report(self, client_id: str, settings: Settings) -> Client:
-        """Register a client with its settings, or replace the settings of a known one."""
+        """Register a client with its settings, or replace the settings of a known one.
+
+        Raises Refusal for a new client beyond the limit, and for settings that would take too much memory.
+        """
+        size = settings.ByteSize()
+        if size > _MAX_SETTINGS_BYTES:
+            raise Refusal(
+                Code.BAD_REQUEST, f"the settings have {size} bytes, the limit is {_MAX_SETTINGS_BYTES}"
+            )
         client = self._clients.get(client_id)
         if client is None:
+            if len(self._clients) >= self._most:
+                raise Refusal(
+                    Code.TOO_MANY_REQUESTS,
+                    f"the proxy has {self._most} clients, which is its limit: use another proxy",
+                )
             client = self._clients[client_id] = Client(client_id, settings, self._clock())
         client.settings = settings
         client.seen_at = self._clock()
@@ -133,6 +156,9 @@ class ClientRegistry:
             log.info("client gone, no heartbeat client=%s group=%s", client.client_id, client.group)
             self.expired += 1
             self.leave(client.client_id)
+            # A host that vanished does not end its stream itself.
+            if client.stream is not None and client.stream.end is not None:
+                client.stream.end()
 
     def producers_of(self, topic: str) -> list[Client]:
         """Return the clients that publish to a topic and have a telemetry stream."""

@@ -12,9 +12,11 @@ from rmq_remoting.daemon.common_settings import LogSettings, MetricsSettings
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.known_keys import KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import JavaBoolean, JavaString, setting
+from rmq_remoting.daemon.tls_settings import TlsSettings
 from rmq_remoting.daemon.unsupported_settings import METRICS, NOT_EMPTY, TRUE, UnsupportedSetting, other_than
 
 from .settings import ProxySettings
+from .tls_settings import effective_tls
 
 _TABLE: Final = Path(__file__).with_name("apache_settings.tsv")
 
@@ -47,7 +49,7 @@ UNSUPPORTED: Final = (
 )
 
 
-class ProxyDaemonSettings(ProxySettings, MetricsSettings, LogSettings):
+class ProxyDaemonSettings(ProxySettings, TlsSettings, MetricsSettings, LogSettings):
     """The proxy"""
 
     unsupported: ClassVar = UNSUPPORTED
@@ -65,6 +67,8 @@ class ProxyDaemonSettings(ProxySettings, MetricsSettings, LogSettings):
 
     def resolve(self) -> list[str]:
         """Check that the proxy can ask brokers for users. Raises ValueError."""
+        if self.tls_cert_path is not None and self.tls_server_cert_path is None:
+            self.tls_server_cert_path, self.tls_server_key_path = self.tls_cert_path, self.tls_key_path
         notes = super().resolve()
         if self.own_keys is None and self.authentication_enabled:
             raise ValueError(
@@ -76,6 +80,7 @@ class ProxyDaemonSettings(ProxySettings, MetricsSettings, LogSettings):
                 "enableAclRpcHookForClusterMode=true needs innerClientAuthenticationCredentials, the keys to "
                 "sign requests with"
             )
+        effective_tls(self, self)
         return notes
 
 

@@ -21,6 +21,7 @@ from rmq_client.settings import ClientSettings as SdkSettings
 from rmq_remoting.daemon.access.tables import AccessTables
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.daemon.tls_settings import TlsSettings
 from rmq_remoting.dispatch import Dispatcher
 
 from .access.control import AccessControl
@@ -33,6 +34,8 @@ from .latencies import RpcLatencies
 from .members import Connect, Members, Questions
 from .metadata import Metadata
 from .metrics import ProxyCollector
+from .network.certificates import GrpcCertificates
+from .network.ports import GrpcPorts
 from .pops import Pops
 from .protocol.pool import POOL
 from .pulling import Pulling
@@ -40,9 +43,10 @@ from .receiving import Receiving
 from .renewals import Renewals
 from .routing import Routing
 from .sending import Sending
-from .service import NAME, service_handler
+from .service import NAME, Admission, service_handler
 from .sessions import Sessions
 from .settings import ProxySettings
+from .tls_settings import effective_tls
 from .transactions import TransactionProducers
 
 log = logging.getLogger("rmq.proxy")
@@ -54,6 +58,11 @@ _MEMBER_SECONDS: Final = 20.0
 _ANNOUNCEMENTS: Final = "gRPC: announcements of producers"
 # Clients ping connections that are idle. The default of gRPC's server closes those that ping more often.
 _LEAST_PING_INTERVAL_MS: Final = 5000
+# Connections of hosts that have vanished end with these pings of the server.
+_PING_INTERVAL_MS: Final = 60_000
+_PING_TIMEOUT_MS: Final = 20_000
+# The metadata of a call, as Apache's proxy limits it.
+_MAX_METADATA_BYTES: Final = 8192
 
 
 class GrpcFace:
@@ -62,6 +71,7 @@ class GrpcFace:
     def __init__(
         self,
         settings: ProxySettings,
+        tls: TlsSettings,
         backend: Backend,
         name_servers: NameServers,
         dispatcher: Dispatcher,
@@ -69,12 +79,16 @@ class GrpcFace:
         tables: AccessTables | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """`dispatcher` gets the requests of brokers.
+        """`tls` are the daemon's settings, and `dispatcher` gets the requests of brokers.
 
         `own` is the broker of this process in LOCAL mode, and `tables` has its users. `connect` opens the
         connections of consumers; without it brokers do not list them.
         """
         self._settings = settings
+        try:
+            self._ports = GrpcPorts(effective_tls(tls, settings))
+        except ValueError as error:
+            raise StartError(f"the gRPC port cannot be served: {error}") from error
         self._brokers = Brokers(backend, name_servers, settings, own)
         self._access: AccessControl | None = None
         if settings.authentication_enabled:
@@ -114,7 +128,7 @@ class GrpcFace:
             self._receiving,
             Pulling(self._brokers, offsets, settings, self._held),
             self.latencies,
-            self._access,
+            Admission(self._ports.peers, self._access),
         )
         self._health: Any = None
         self._server: Any = None
@@ -123,6 +137,11 @@ class GrpcFace:
     def port(self) -> int:
         """The port that the server listens on."""
         return self._routing.port
+
+    @property
+    def certificates(self) -> GrpcCertificates:
+        """The certificate of the port."""
+        return self._ports.certificates
 
     def collector(self, *, has_latencies: bool = True) -> ProxyCollector:
         """Return the collector of the face's metrics; `has_latencies`: those of calls, too."""
@@ -144,6 +163,10 @@ class GrpcFace:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", 2 * _MAX_METADATA_BYTES),
+                ("grpc.keepalive_time_ms", _PING_INTERVAL_MS),
+                ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
                 ("grpc.max_connection_idle_ms", settings.grpc_client_idle_time_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
@@ -153,15 +176,7 @@ class GrpcFace:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((NAME, reflection.SERVICE_NAME), server, POOL)
         server.add_generic_rpc_handlers((self._handler,))
-        host_text = f"[{host}]" if ":" in host else host
-        try:
-            self._routing.port = server.add_insecure_port(f"{host_text}:{settings.grpc_server_port}")
-        except RuntimeError as error:
-            raise StartError(
-                f"the proxy cannot listen on {host_text}:{settings.grpc_server_port}: {error}; "
-                "grpcServerPort chooses the port"
-            ) from error
-        await server.start()
+        self._routing.port = await self._ports.start(server, host, settings.grpc_server_port, supervisor)
         self._server = server
         for name in ("", NAME):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -173,7 +188,7 @@ class GrpcFace:
         )
         if self._members.is_on:
             supervisor.every(_MEMBERS, _MEMBER_SECONDS, self._members.announce_all)
-        log.info("gRPC listens address=%s:%d", host_text, self.port)
+        log.info("gRPC listens address=%s port=%d", host, self.port)
 
     async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
         """Shut down gracefully: accept no calls, release held ones, let others end for `grace_seconds`."""
@@ -182,11 +197,13 @@ class GrpcFace:
         if self._members.is_on:
             await supervisor.cancel(_MEMBERS)
         if self._server is not None:
+            await self._ports.stop_listening(supervisor)
             await self._health.enter_graceful_shutdown()
             stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
             self._sessions.end()
             self._held.release()
             await stopping
+            self._ports.close()
         await self._renewals.stop()
         if self._access is not None:
             await self._access.stop()

@@ -11,12 +11,14 @@ from rmq_client.settings import ClientSettings, name_server_list
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.daemon.tls_contexts import client_tls
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.signing import RequestSigner
 
 from .daemon_settings import ProxyDaemonSettings
 from .face import GrpcFace
 from .metrics import ProxyMetrics
+from .network.certificates import GrpcCertificates
 
 log = logging.getLogger("rmq.proxy")
 
@@ -37,16 +39,17 @@ class Proxy:
         dispatcher = Dispatcher()
         keys = settings.own_keys
         signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
-        self._client = RemotingClient(dispatcher, signer=signer)
+        self._client = RemotingClient(dispatcher, signer=signer, tls=client_tls(settings))
         timeout_seconds = settings.request_timeout_ms / 1000
         self._name_servers = NameServers(
             addresses, self._client, ClientSettings(request_timeout_seconds=timeout_seconds)
         )
 
         def connect(requests: Dispatcher) -> RemotingClient:
-            return RemotingClient(requests, signer=signer)
+            return RemotingClient(requests, signer=signer, tls=client_tls(settings))
 
         self._face = GrpcFace(
+            settings,
             settings,
             self._client,
             self._name_servers,
@@ -71,6 +74,11 @@ class Proxy:
     def port(self) -> int:
         """The port that the proxy listens on."""
         return self._face.port
+
+    @property
+    def certificates(self) -> GrpcCertificates:
+        """The certificate of the port."""
+        return self._face.certificates
 
     @property
     def address(self) -> str:

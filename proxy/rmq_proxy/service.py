@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -10,7 +12,7 @@ from typing import Any, Final
 import grpc
 
 from .access.control import AccessControl
-from .calls import Call, metadata_of, peer_host
+from .calls import Call, Peers, metadata_of
 from .latencies import RpcLatencies
 from .protocol import service_pb2 as rpc
 from .pulling import Pulling
@@ -20,7 +22,40 @@ from .sending import Sending
 from .sessions import Sessions
 from .statuses import Refusal, status_of
 
+log = logging.getLogger("rmq.proxy")
+
+# The messages of a stream that nobody reads would fill the memory.
+_WRITE_SECONDS: Final = 30.0
+
 NAME: Final = rpc.DESCRIPTOR.services_by_name["MessagingService"].full_name
+
+
+class Admission:
+    """Reads what a call says besides its request, and lets access control check it first."""
+
+    def __init__(self, peers: Peers, access: AccessControl | None = None) -> None:
+        """`access` is None if every call is served."""
+        self._peers = peers
+        self._access = access
+
+    async def admitted(self, context: Any, request: Any) -> Call:
+        """Return the call. Raises Refusal, and ClientError if no broker tells who the user is."""
+        if self._access is not None:
+            await self._access.check(metadata_of(context), self._peers.host(context), request)
+        return Call.of(context, self._peers)
+
+    def stream(self, context: Any) -> Call:
+        """Return the call of a stream, whose commands are checked one by one. Raises Refusal."""
+        return Call.of(context, self._peers)
+
+    async def admitted_commands(
+        self, context: Any, commands: AsyncIterator[rpc.TelemetryCommand]
+    ) -> AsyncIterator[rpc.TelemetryCommand]:
+        """Yield the commands of a stream, each after its check. Raises as `admitted`."""
+        async for command in commands:
+            if self._access is not None:
+                await self._access.check(metadata_of(context), self._peers.host(context), command)
+            yield command
 
 
 def service_handler(
@@ -30,12 +65,9 @@ def service_handler(
     receiving: Receiving,
     pulling: Pulling,
     latencies: RpcLatencies,
-    access: AccessControl | None = None,
+    admission: Admission,
 ) -> Any:
-    """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC.
-
-    `access` is None if every call is served.
-    """
+    """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC."""
     unary: dict[str, tuple[Callable[[Call, Any], Awaitable[Any]], type[Any], type[Any]]] = {
         "QueryRoute": (routing.query_route, rpc.QueryRouteRequest, rpc.QueryRouteResponse),
         "QueryAssignment": (
@@ -69,35 +101,28 @@ def service_handler(
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(name, method, response, latencies, access),
+            _answering(name, method, response, latencies, admission),
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
         for name, (method, request, response) in unary.items()
     }
     handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming("ReceiveMessage", receiving.receive, rpc.ReceiveMessageResponse, latencies, access),
+        _streaming("ReceiveMessage", receiving.receive, rpc.ReceiveMessageResponse, latencies, admission),
         request_deserializer=rpc.ReceiveMessageRequest.FromString,
         response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
     )
     handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming("PullMessage", pulling.pull, rpc.PullMessageResponse, latencies, access),
+        _streaming("PullMessage", pulling.pull, rpc.PullMessageResponse, latencies, admission),
         request_deserializer=rpc.PullMessageRequest.FromString,
         response_serializer=rpc.PullMessageResponse.SerializeToString,
     )
     handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-        _telemetry(sessions, latencies, access),
+        _telemetry(sessions, latencies, admission),
         request_deserializer=rpc.TelemetryCommand.FromString,
         response_serializer=rpc.TelemetryCommand.SerializeToString,
     )
     return grpc.method_handlers_generic_handler(NAME, handlers)
-
-
-async def _admitted(access: AccessControl | None, context: Any, request: Any) -> Call:
-    """Return what a call says besides its request. Raises Refusal, and ClientError if no broker answers."""
-    if access is not None:
-        await access.check(metadata_of(context), peer_host(context), request)
-    return Call.of(context)
 
 
 def _answering(
@@ -105,7 +130,7 @@ def _answering(
     method: Callable[[Call, Any], Awaitable[Any]],
     response: type[Any],
     latencies: RpcLatencies,
-    access: AccessControl | None,
+    admission: Admission,
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a handler that turns every error into the status of a response."""
 
@@ -113,7 +138,7 @@ def _answering(
         began = time.perf_counter()
         latencies.open[name] += 1
         try:
-            answer = await method(await _admitted(access, context, request), request)
+            answer = await method(await admission.admitted(context, request), request)
         except Exception as error:
             answer = response(status=status_of(error))
         finally:
@@ -129,16 +154,19 @@ def _streaming(
     method: Callable[[Call, Any], AsyncGenerator[Any, None]],
     response: type[Any],
     latencies: RpcLatencies,
-    access: AccessControl | None,
-) -> Callable[[Any, Any], AsyncGenerator[Any, None]]:
-    """Return a handler of a method that yields its responses, and turns its own errors into a status."""
+    admission: Admission,
+) -> Callable[[Any, Any], Awaitable[None]]:
+    """Return a handler of a method that yields its responses, and turns its own errors into a status.
 
-    async def handle(request: Any, context: Any) -> AsyncGenerator[Any, None]:
+    A client that does not read in time loses the stream, and the method gives up its messages.
+    """
+
+    async def handle(request: Any, context: Any) -> None:
         began = time.perf_counter()
         try:
-            call = await _admitted(access, context, request)
+            call = await admission.admitted(context, request)
         except Exception as error:
-            yield response(status=status_of(error))
+            await context.write(response(status=status_of(error)))
             return
         latencies.open[name] += 1
         code: int | None = None
@@ -147,7 +175,11 @@ def _streaming(
                 async for each in responses:
                     if code is None:  # the first response has the status
                         code = each.status.code
-                    yield each
+                    async with asyncio.timeout(_WRITE_SECONDS):
+                        await context.write(each)
+        except TimeoutError:
+            log.info("stream ended, its client does not read client=%s", call.client_id)
+            await context.abort(grpc.StatusCode.ABORTED, "the client does not read the stream")
         finally:
             latencies.open[name] -= 1
             if code is not None:
@@ -157,26 +189,17 @@ def _streaming(
 
 
 def _telemetry(
-    sessions: Sessions, latencies: RpcLatencies, access: AccessControl | None
+    sessions: Sessions, latencies: RpcLatencies, admission: Admission
 ) -> Callable[[Any, Any], Awaitable[None]]:
-    """Return the handler of telemetry streams. Each command of a stream is checked, not only the first."""
-
-    async def admitted(
-        commands: AsyncIterator[rpc.TelemetryCommand], context: Any
-    ) -> AsyncIterator[rpc.TelemetryCommand]:
-        async for command in commands:
-            await _admitted(access, context, command)
-            yield command
-
     async def handle(commands: AsyncIterator[rpc.TelemetryCommand], context: Any) -> None:
         try:
-            call = Call.of(context)
+            call = admission.stream(context)
         except Refusal as refusal:
             await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
             return
         latencies.open["Telemetry"] += 1
         try:
-            await sessions.telemetry(call, admitted(commands, context) if access else commands, context)
+            await sessions.telemetry(call, admission.admitted_commands(context, commands), context)
         finally:
             latencies.open["Telemetry"] -= 1
 

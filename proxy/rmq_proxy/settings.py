@@ -25,6 +25,7 @@ from rmq_remoting.daemon.settings import (
 )
 
 from .access_settings import ProxyAccessSettings
+from .tls_settings import ProxyTlsSettings
 
 _SECOND_MS: Final = 1000
 _MINUTE_MS: Final = 60 * _SECOND_MS
@@ -193,7 +194,13 @@ class CacheSettings(SettingsGroup):
 
 
 class ProxySettings(
-    FaceSettings, ProxyAccessSettings, LimitSettings, ClientPolicySettings, RenewalSettings, CacheSettings
+    FaceSettings,
+    ProxyTlsSettings,
+    ProxyAccessSettings,
+    LimitSettings,
+    ClientPolicySettings,
+    RenewalSettings,
+    CacheSettings,
 ):
     """The proxy"""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .message_errors import InvalidPropertyError, MessageEncodeError
 from .message_ids import offset_message_id
@@ -23,6 +23,7 @@ from .message_properties import (
     RESERVED_NAMES,
     check_property,
     check_user_property,
+    decode_properties,
 )
 from .socket_addresses import HostPort
 
@@ -210,8 +211,30 @@ class Message:
         )
 
 
+class _EncodedProperties(Message):
+    """A message whose properties may still be encoded.
+
+    Decoding them took a fifth of the time that a consumer spends on a message, and many listeners read the
+    body only. `properties` is unset until the first access, which `__getattr__` answers: Python calls it for
+    attributes that are not set. Once they are, an access costs nothing more.
+    """
+
+    __slots__ = ("_raw_properties",)
+    _raw_properties: bytes
+
+    if not TYPE_CHECKING:  # mypy would take it for the type of any attribute
+
+        def __getattr__(self, name: str) -> dict[str, str]:
+            if name != "properties":
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+                )
+            properties = self.properties = decode_properties(self._raw_properties)
+            return properties
+
+
 @dataclass(slots=True, repr=False)
-class MessageExt(Message):
+class MessageExt(_EncodedProperties):
     """A message as a broker stored it.
 
     Sizes are in bytes, timestamps in milliseconds since 1970 UTC; hosts are (IP address, port). `body` is
@@ -261,6 +284,12 @@ class MessageExt(Message):
             f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, body=<{len(self.body)} bytes>, "
             f"reconsume_times={self.reconsume_times}, properties={self.properties!r})"
         )
+
+
+def leave_properties_encoded(message: MessageExt, raw: bytes) -> None:
+    """Replace the properties by these bytes, which are decoded at the first access."""
+    message._raw_properties = raw
+    del message.properties
 
 
 def _delay_ms(delay: float | timedelta) -> int:

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from . import linux  # noqa: F401  # isort: skip  # before the broker's modules
 from rmq_broker.broker import Broker
 from rmq_namesrv.namesrv import Namesrv
 from rmq_remoting.daemon.configuration import Configuration

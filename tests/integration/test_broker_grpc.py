@@ -125,7 +125,7 @@ async def test_the_broker_stops_although_receives_are_held(cluster: RunningClust
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"tls.server.mode": "enforcing", "tls.test.mode.enable": "true"}, "serves clients without TLS"),
+        ({"tls.server.mode": "enforcing", "useTLS": "false"}, "remove useTLS"),
     ],
 )
 def test_grpc_is_no_way_around_access_control_and_tls(keys: dict[str, str], problem: str) -> None:

@@ -227,6 +227,7 @@ def test_blocking_objects_work_inside_a_running_loop(cluster: RunningCluster) ->
 
 # Python 3.12 and later warn of any fork in a process with threads. Here the fork is the subject of the test.
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_starts_its_own_client(cluster: RunningCluster) -> None:
     with (
         blocking.Producer(cluster.address, group="p") as producer,

@@ -132,6 +132,13 @@ def test_serialized_bodies(run: Run) -> None:
     assert letter.endswith("; total: Field required")
 
 
+def test_testing_a_service(run: Run) -> None:
+    assert run("testing_a_service") == [
+        "paid [4711], although 1 pull was refused",
+        "dead letter 'no number' after 3 deliveries",
+    ]
+
+
 def test_tracing(run: Run) -> None:
     kinds = re.findall(r"Pub|SubBefore|SubAfter", "\n".join(run("tracing")))
     assert sorted(kinds) == ["Pub", "SubAfter", "SubBefore"]

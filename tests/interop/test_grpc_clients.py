@@ -86,7 +86,7 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 PROGRAMS: Mapping[str, tuple[Callable[[], Command], list[pytest.MarkDecorator]]] = {
     "java": (_java, [pytest.mark.java]),
     "node": (_node, [pytest.mark.node]),
-    "rust": (_rust, [pytest.mark.rust]),
+    "rust": (_rust, [pytest.mark.rust, pytest.mark.long]),  # its build takes minutes
 }
 
 

@@ -1,4 +1,4 @@
-"""Apache's Python client for 5.x with access keys, on our broker and on our proxy in front of it."""
+"""Apache's Python client for 5.x with access keys and TLS, on our broker and our proxy in front of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rmq_client import Credentials
 from rmq_remoting.bodies.access_control import UserInfo
 from tests.integration.test_grpc_access import ACCESS, ANN, PROXY, allow
 from tests.interop.proxy_clients import PythonClients, Refused, python_clients
+from tests.support.certificates import make_certificate
 from tests.support.clusters import ClusterBroker, running_cluster
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.running_proxy import running_proxy
@@ -65,3 +66,16 @@ async def test_others_are_unauthorized(
                 await producer.send("U", "x")
         assert "gRPC access denied user='ann'" in caplog.text
     assert broker.messages("U") == broker.messages("T") == []
+
+
+@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
+async def test_tls_clients_send_and_consume(tmp_path: Path, mode: str) -> None:
+    certificate = make_certificate(tmp_path, "server")
+    files = {"tlsCertPath": str(certificate.cert_file), "tlsKeyPath": str(certificate.key_file)}
+    variables = {"TLS": "true", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(certificate.cert_file)}
+    keys = {"tls.server.mode": mode, **files}
+    async with running_cluster(tmp_path) as cluster, running_proxy(cluster.address, **keys) as proxy:
+        with python_clients(proxy.address, tmp_path / "python", **variables) as clients:
+            async with clients.producer("T") as producer, clients.push_consumer("G", "T") as consumer:
+                await producer.send("T", "paid")
+                await until(lambda: consumer.accepted == ["paid"], 30)

@@ -43,6 +43,15 @@ def test_all_columns(spark: SparkSession, cluster: SmallCluster, topic: str) -> 
     assert row.bornTimestamp <= row.storeTimestamp
 
 
+def test_lean_columns(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+    cluster.create_topic(topic, queues=1)
+    cluster.producer.send(Message(topic, b"body", keys=["k"]))
+    (row,) = read(spark, cluster, subscribe=topic, columns="lean").collect()
+    names = ["topic", "brokerName", "queueId", "queueOffset", "keys", "body", "storeTimestamp"]
+    assert list(row.asDict()) == names
+    assert (row.topic, row.queueOffset, row["keys"], bytes(row.body)) == (topic, 0, "k", b"body")
+
+
 def test_every_message_of_every_queue_is_read_once(
     spark: SparkSession, cluster: SmallCluster, topic: str
 ) -> None:

@@ -120,3 +120,46 @@ def test_reprocess_from_timestamp(cluster: SmallCluster, tmp_path: Path) -> None
     ]
     assert told.startswith("The shop sends euros since ")
     assert [four, five, six] == [f"version 2: offset {offset}, {offset + 1} EUR" for offset in (3, 4, 5)]
+
+
+@pytest.mark.long
+def test_json_bodies(cluster: SmallCluster, tmp_path: Path) -> None:
+    assert _run("json_bodies", cluster, tmp_path) == [
+        "order 1 of anna: None x cup",
+        "order 1 of anna: 2 x tea",
+        "order 2 of bert: 1 x tea",
+        'not parsed: {"id": "four", "lines": 4}',
+        """Row(body='{"id":1,"item":"cup"}')""",
+    ]
+
+
+@pytest.mark.long
+def test_avro_registry(cluster: SmallCluster, tmp_path: Path) -> None:
+    assert _run("avro_registry", cluster, tmp_path) == [
+        "no id of a schema: b'a text'",
+        "s0: 20.0 degrees, humidity None",
+        "s1: 21.0 degrees, humidity None",
+        "s2: 22.0 degrees, humidity 0.5",
+        "s3: 23.0 degrees, humidity 0.5",
+    ]
+
+
+@pytest.mark.long
+def test_protobuf_registry(cluster: SmallCluster, tmp_path: Path) -> None:
+    assert _run("protobuf_registry", cluster, tmp_path) == [
+        "no id of a schema: b'a text'",
+        "s0: 20.0 degrees",
+        "s1: 21.0 degrees",
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(_PYSPARK < (4, 2), reason="written for PySpark 4.2 and later")
+def test_run_pipeline(cluster: SmallCluster, tmp_path: Path) -> None:
+    printed = _run("run_pipeline", cluster, tmp_path)
+    large = {line for line in printed if line.startswith("large order: ")}
+    assert large == {
+        f'large order: {shop} {{"shop":"{shop}","id":1,"amount":{amount}}}'
+        for shop in ("berlin", "paris")
+        for amount in (2000, 2001)
+    }

@@ -14,13 +14,15 @@ import pytest
 
 from examples.pipeline.check import Work
 from examples.pipeline.records import read_all
+from tests.spark.version_marks import needs_trigger_limits
 from tests.support.jvm import QUICK
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_SECONDS = 280
+_FAULTS_SECONDS = 800
 
 
-def _python(*arguments: str | Path) -> tuple[int, str]:
+def _python(*arguments: str | Path, timeout_seconds: int = _TIMEOUT_SECONDS) -> tuple[int, str]:
     """Run a program of the pipeline; return exit code and output. A program that hangs is ended by SIGINT."""
     command = [sys.executable, "-m", *(str(part) for part in arguments)]
     with subprocess.Popen(
@@ -32,11 +34,11 @@ def _python(*arguments: str | Path) -> tuple[int, str]:
         text=True,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+            output, _ = process.communicate(timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
             output, _ = process.communicate()
-            pytest.fail(f"not done after {_TIMEOUT_SECONDS} s:\n{output}")
+            pytest.fail(f"not done after {timeout_seconds} s:\n{output}")
     return process.returncode, output
 
 
@@ -78,3 +80,18 @@ def test_pipeline_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "10000", "--workers", "2")
     assert "2 of 2 workers at work" in output
     assert "check: all counts are equal: " in output
+
+
+@pytest.mark.long
+@pytest.mark.timeout(_FAULTS_SECONDS + 60, func_only=True)
+@needs_trigger_limits
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_pipeline_counts_every_line_in_spite_of_faults(tmp_path: Path, workers: str) -> None:
+    options = ("--lines", "60000", "--rate", "1000", "--hours", "0.25", "--watermark-minutes", "30")
+    work = ("--work", str(tmp_path / "run"), "--workers", workers, "--faults")
+    code, output = _python("examples.pipeline.run", *options, *work, timeout_seconds=_FAULTS_SECONDS)
+    assert code == 0, output
+    assert "check: all counts are equal: " in output
+    assert "queues retired 8" in output
+    for fault in ("broker-b is back", "driver is back", "broker-c retired"):
+        assert f"fault: {fault}" in output

@@ -192,10 +192,14 @@ def message(topic: str, body: bytes = b"x", *, message_id: str = "01ID", **syste
 
 @asynccontextmanager
 async def grpc_client(
-    address: str, client_id: str = "client-1", version: str = "5.0.7"
+    address: str, client_id: str = "client-1", version: str = "5.0.7", credentials: Any = None
 ) -> AsyncIterator[GrpcClient]:
-    """A connected client."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    """A connected client; with `credentials` of gRPC it connects by TLS."""
+    async with (
+        grpc.aio.insecure_channel(address)
+        if credentials is None
+        else grpc.aio.secure_channel(address, credentials)
+    ) as channel:
         client = GrpcClient(channel, client_id, version)
         try:
             yield client

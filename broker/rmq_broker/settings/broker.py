@@ -123,9 +123,10 @@ class BrokerSettings(
                 "signatureReplayWindowSeconds cannot protect the clients of grpcServerPort, because their "
                 "signatures do not cover their messages: remove one of the two"
             )
-        if self.tls_server_mode is TlsMode.ENFORCING:
+        if self.tls_server_mode is TlsMode.ENFORCING and not self.connects_with_tls:
             raise ValueError(
-                "grpcServerPort serves clients without TLS: remove it, or tls.server.mode=enforcing"
+                "useTLS=false keeps the gRPC port from its own broker, which demands TLS "
+                "(tls.server.mode=enforcing): remove useTLS"
             )
 
     def _resolve_role(self) -> list[str]:

@@ -59,7 +59,10 @@ def checked_with(**rules: Rule) -> Callable[[_Method[_S, _P, _T]], _Method[_S, _
 
         @functools.wraps(method)
         async def check_and_call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-            bound = signature.bind(self, *args, **kwargs)
+            try:
+                bound = signature.bind(self, *args, **kwargs)
+            except TypeError as error:  # which does not name the method
+                raise TypeError(f"{method.__qualname__}(): {error}") from None
             values = bound.arguments
             for name, rule, is_optional in applied:
                 if name in values and not (is_optional and values[name] is None):

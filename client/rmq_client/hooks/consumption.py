@@ -39,6 +39,11 @@ class HookedConsumer(Lifetime):
         """The namespace of the topics and the group, empty for none."""
         return self._namespace.name
 
+    @property
+    def hooks(self) -> tuple[ConsumeHook, ...]:
+        """The hooks, in the order in which they are called."""
+        return tuple(self._hooks)
+
     def add_hook(self, hook: ConsumeHook) -> None:
         """Add a hook to those of `hooks`, before the start. Raises UsageError, InvalidArgumentError."""
         check_instance("hook", hook, ConsumeHook, "derive hooks from ConsumeHook")

@@ -77,12 +77,12 @@ class OpenTelemetry:
         """
         inner = _inner(client)
         if isinstance(inner, ProducerLifecycle):
-            _refuse_twice(client, inner._send_hooks)
+            _refuse_twice(client, inner.hooks)
             inner.add_hook(
                 ProducerTelemetry(self._signals, _identity(inner), create_spans=self._create_spans)
             )
         elif isinstance(inner, HookedConsumer):
-            _refuse_twice(client, inner._hooks)
+            _refuse_twice(client, inner.hooks)
             inner.add_hook(
                 ConsumerTelemetry(
                     self._signals,

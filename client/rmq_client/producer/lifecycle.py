@@ -129,6 +129,11 @@ class ProducerLifecycle(Lifetime):
 
     # --- lifecycle ---
 
+    @property
+    def hooks(self) -> tuple[SendHook, ...]:
+        """The hooks, in the order in which they are called."""
+        return self._send_hooks
+
     def add_hook(self, hook: SendHook) -> None:
         """Add a hook to those of `hooks`, before the start. Raises UsageError, InvalidArgumentError."""
         check_instance("hook", hook, SendHook, "derive hooks from SendHook")

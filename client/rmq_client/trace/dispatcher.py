@@ -36,8 +36,9 @@ _Traced = Span | PlainSend
 class Tracing:
     """Settings of message traces of a producer or a consumer.
 
-    Spans are sent to `topic` in messages of at most `max_spans`, after at most `linger_seconds`. Above
-    `max_waiting` spans, further ones are dropped: tracing never delays a send or a listener.
+    Spans are sent to `topic` in messages of at most `max_spans`. A message leaves when it is full, and the
+    last one after at most `linger_seconds`. Above `max_waiting` spans, further ones are dropped: tracing
+    never delays a send or a listener.
     """
 
     topic: str

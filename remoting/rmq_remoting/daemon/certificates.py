@@ -35,7 +35,7 @@ def load_self_signed(context: ssl.SSLContext) -> None:
     It encrypts, but lets clients verify nothing. Apache's servers have one by default, too (TlsHelper with
     tls.test.mode.enable). Blocks for some milliseconds.
     """
-    pem = _certificate_and_key()
+    pem = self_signed_pem()
     # OpenSSL takes a chain from a file only. This one is readable by this user alone, and ends here.
     with tempfile.TemporaryDirectory(prefix="rmq-tls-") as folder:
         path = Path(folder) / "self-signed.pem"
@@ -45,7 +45,8 @@ def load_self_signed(context: ssl.SSLContext) -> None:
         context.load_cert_chain(path)
 
 
-def _certificate_and_key() -> bytes:
+def self_signed_pem() -> bytes:
+    """Return a new self-signed certificate and its key, in PEM. Raises TlsUnavailable."""
     try:
         from cryptography import x509  # noqa: PLC0415
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415

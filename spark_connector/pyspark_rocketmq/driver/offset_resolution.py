@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -83,21 +83,45 @@ def resolve(
 
     `otherwise` applies to queues that the position does not name. In a queue for which `group` has not
     committed, the position of the group is the oldest message. `edge`: the options that the position comes
-    from. Raises OptionError for named queues that do not exist, SourceUnavailable, ClientError.
+    from. Raises OptionError for named queues that do not exist, and for times without a message that must
+    exist; SourceUnavailable, ClientError.
     """
     if isinstance(position, Anchor):
         return _at_anchor(cluster, queues, position, group)
     if isinstance(position, AtTime):
-        return cluster.at_times(dict.fromkeys(queues, position.timestamp_ms))
+        times_ms = dict.fromkeys(queues, position.timestamp_ms)
+        return _at_times(cluster, times_ms, "startingTimestamp" if position.must_exist else None)
     if isinstance(position, AtOffsets):
         _check_named(position.offsets, queues, f"{edge}Offsets")
         named = _at_offsets(cluster, queues, position.offsets, group)
     else:
-        times_ms = position.timestamps_ms
-        _check_named(times_ms, queues, f"{edge}OffsetsByTimestamp")
-        named = cluster.at_times({queue: times_ms[queue] for queue in queues if queue in times_ms})
+        option = f"{edge}OffsetsByTimestamp"
+        _check_named(position.timestamps_ms, queues, option)
+        times_ms = {queue: ms for queue, ms in position.timestamps_ms.items() if queue in queues}
+        named = _at_times(cluster, times_ms, option if position.must_exist else None)
     rest = [queue for queue in queues if queue not in named]
     return named.merged(_at_anchor(cluster, rest, otherwise, group))
+
+
+def _at_times(cluster: Cluster, times_ms: Mapping[QueueKey, int], required_by: str | None) -> QueueOffsets:
+    """Return the offset of each queue's first message at its time or later, or the end of the queue.
+
+    `required_by`: the option that requires such messages. Raises OptionError for queues without one, as
+    Spark's Kafka source does (KafkaOffsetReaderConsumer).
+    """
+    if required_by is None:
+        return cluster.at_times(times_ms)
+    # Ends first: a message stored between the two requests must not look like one at its time.
+    ends = cluster.newest(times_ms)
+    found = cluster.at_times(times_ms)
+    without = [queue for queue in times_ms if found[queue] >= ends[queue]]
+    if without:
+        allowed = (
+            "a time with a message at it or later in each queue, or startingOffsetsByTimestampStrategy=latest"
+        )
+        shown = listed(f"{queue} has none since {times_ms[queue]} ms" for queue in without)
+        raise OptionError(required_by, listed(sorted({times_ms[queue] for queue in without})), allowed, shown)
+    return found
 
 
 def _check_named(named: Iterable[QueueKey], queues: Sequence[QueueKey], option: str) -> None:

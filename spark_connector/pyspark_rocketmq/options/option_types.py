@@ -258,6 +258,8 @@ MaybeEnd = Annotated[
 ]
 MaybeTimestampMs = Annotated[int | None, _TIME]
 MaybeTimes = Annotated[AtTimes | None, _TIMES]
+TimestampStrategy: TypeAlias = Literal["latest", "error"]
+TimestampStrategyOption = Annotated[TimestampStrategy, choice({"latest": "latest", "error": "error"})]
 RetiredQueues: TypeAlias = Literal["auto", "fail"]
 RetiredQueuesOption = Annotated[RetiredQueues, choice({"auto": "auto", "fail": "fail"})]
 PropertiesMode: TypeAlias = Literal["map", "raw", "none"]

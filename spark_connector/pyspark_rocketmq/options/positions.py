@@ -26,9 +26,13 @@ class AtOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first message of every queue stored at a time or later, in milliseconds since 1970 UTC."""
+    """The first message of every queue stored at a time or later, in milliseconds since 1970 UTC.
+
+    `must_exist`: a queue without such a message is an error; otherwise its position is the end of the queue.
+    """
 
     timestamp_ms: int
+    must_exist: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class AtTimes:
     """As AtTime, with a time for each queue."""
 
     timestamps_ms: QueueOffsets
+    must_exist: bool = False
 
 
 Position: TypeAlias = Anchor | AtOffsets | AtTime | AtTimes

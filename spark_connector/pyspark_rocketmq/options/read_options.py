@@ -34,10 +34,11 @@ from .option_types import (
     MaybeTopics,
     PropertiesModeOption,
     RetiredQueuesOption,
+    TimestampStrategyOption,
     whole_number,
 )
 from .parsing import Mode, OptionGroup, OtherMode, option
-from .positions import Anchor, AtTime, Position
+from .positions import Anchor, AtTime, AtTimes, Position
 from .sdk_options import SdkOptions
 from .worker_options import WorkerOptions
 
@@ -88,6 +89,12 @@ class PositionOptions(OptionGroup):
     starting_timestamps: MaybeTimes = option(
         "startingOffsetsByTimestamp", "As `startingTimestamp`, with a time for each queue.", None
     )
+    timestamp_strategy: TimestampStrategyOption = option(
+        "startingOffsetsByTimestampStrategy",
+        "Where a queue without a message at its starting time or later begins. `latest`: at the end of the "
+        "queue. `error`: the query fails. For `startingTimestamp`, too.",
+        "latest",
+    )
     ending_offsets: MaybeEnd = option(
         "endingOffsets",
         "Where a batch read ends in each queue. The end offset itself is excluded.",
@@ -114,10 +121,12 @@ class PositionOptions(OptionGroup):
 
     def starting(self, mode: Mode) -> Position:
         """Return where reading begins without a checkpoint."""
+        must_exist = self.timestamp_strategy == "error"
         if self.starting_timestamp_ms is not None:
-            return AtTime(self.starting_timestamp_ms)
-        default = Anchor.EARLIEST if mode is Mode.BATCH else Anchor.LATEST
-        return self.starting_timestamps or self.starting_offsets or default
+            return AtTime(self.starting_timestamp_ms, must_exist)
+        if self.starting_timestamps is not None:
+            return AtTimes(self.starting_timestamps.timestamps_ms, must_exist)
+        return self.starting_offsets or (Anchor.EARLIEST if mode is Mode.BATCH else Anchor.LATEST)
 
     def check(self, mode: Mode) -> None:
         """Reject alternatives given together, a batch that starts at the end, and an end before the start."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import pytest
 from tests.spark.deployments.spark_servers import IS_SPARK_4_0, ConnectServer, StandaloneCluster, environment
 from tests.spark.sdk_pull import pulled
 from tests.spark.small_cluster import SmallCluster
+from tests.spark.version_marks import needs_trigger_limits
 from tests.support.processes import run_command
 
 # Both limits are for a busy machine.
@@ -66,6 +68,23 @@ def test_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> No
         _run(cluster, source, ["--remote", spark.address, *register], tmp_path / "checkpoint", spark)
     for sink in _sinks(source):
         assert _copied(cluster, source, sink)
+
+
+@pytest.mark.long
+@needs_trigger_limits
+@pytest.mark.skipif(bool(_MISSING), reason=f"a client of Spark Connect needs pyspark[connect]: no {_MISSING}")
+def test_listener_in_a_client_of_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.spark.deployments.listener_program"]
+    with ConnectServer(tmp_path) as spark:
+        command += [spark.address, cluster.address, source, str(tmp_path / "checkpoint")]
+        finished = asyncio.run(
+            run_command(command, timeout_s=_PROGRAM_SECONDS, cwd=tmp_path, environment=environment())
+        )
+        assert finished.exit_code == 0, f"{finished}\n{spark.logs()}"
+    told = json.loads(finished.stdout.splitlines()[-1])
+    assert told["query"] == "connected"
+    assert told["rows"] == sum(_MESSAGES_OF_QUEUES)
+    assert f'rmq_spark_lag_messages{{query="connected",topic="{source}"}} 0.0' in told["metrics"]
 
 
 def _run(

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 import runpy
 from collections import Counter
+from types import ModuleType
+
+import pytest
 
 import rmq_client
+import rmq_faststream
+import rmq_testing
 from tests.unit.docs.pages import DOCS
 
 _FOLDER = DOCS / "api"
@@ -24,3 +29,13 @@ def test_every_public_name_is_on_one_page() -> None:
     public = {name for name in rmq_client.__all__ if not name.startswith("_")}
     assert counts.keys() == public | {"blocking"}
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "page"), [(rmq_testing, "testing.md"), (rmq_faststream, "faststream.md")]
+)
+def test_small_packages_have_a_page(package: ModuleType, page: str) -> None:
+    text = (_FOLDER / page).read_text()
+    names = re.findall(rf"^::: {package.__name__}\.(?:\w+\.)?(\w+)$", text, re.MULTILINE)
+    own = {name for name in package.__all__ if name not in rmq_client.__all__ and not name.endswith("Code")}
+    assert own <= set(names)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pyspark_rocketmq.columns import COLUMNS
 from pyspark_rocketmq.lag.metrics import LagCollector
+from pyspark_rocketmq.options import ReadOptions, WriteOptions
+from pyspark_rocketmq.options.parsing import option_infos
 from pyspark_rocketmq.sink import schema
 from tests.unit.docs.pages import DOCS, section_of
 
@@ -29,3 +31,10 @@ def test_the_reference_lists_every_metric() -> None:
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"`{name}`" in section, name
+
+
+def test_the_comparison_lists_every_option() -> None:
+    page = (DOCS / "spark_comparison.md").read_text()
+    infos = [*option_infos(ReadOptions), *option_infos(WriteOptions)]
+    names = {info.name for info in infos if not info.name.startswith("rocketmq.tls.")}
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []

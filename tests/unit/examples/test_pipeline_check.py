@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -57,6 +58,10 @@ def test_alerts_that_are_missing_wrong_or_without_an_id(work: Work) -> None:
     assert missing.startswith("alerts: missing alert: ")
 
     work.alerts.write_text("\n".join([*kept, kept[0]]) + "\n")
+    assert found(work) == []  # a repeated batch: the same row id
+
+    another = {**json.loads(kept[0]), "lines": 1}
+    work.alerts.write_text("\n".join([*kept, json.dumps(another)]) + "\n")
     assert [line.split(": ")[1] for line in found(work)] == [
         "unexpected alert",
         "row id of several alerts",
@@ -74,6 +79,15 @@ def test_lines_that_were_late_or_unreadable(work: Work) -> None:
     unreadable, late = found(work)
     assert unreadable.endswith("in the log, 0 in the job")
     assert late == "late: 3 counts arrived after their minute was closed and were dropped"
+
+
+def test_unreadable_lines_that_were_stored_twice_are_no_difference(work: Work) -> None:
+    wanted = Tally.load(work.tally).unreadable
+    replace_line(work.job_progress, 1, unreadable=wanted + 1)
+    (surplus,) = found(work)
+    assert surplus.startswith("unreadable lines: ")
+    replace_line(work.job_progress, 0, duplicates=1)
+    assert found(work) == []
 
 
 def test_what_was_sent_is_compared(work: Work) -> None:

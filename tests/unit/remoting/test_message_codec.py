@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import struct
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -421,3 +424,45 @@ def without_derived_fields(message: MessageExt) -> MessageExt:
         born_host=decode_address(encode_address(*message.born_host)),
         store_host=decode_address(encode_address(*message.store_host)),
     )
+
+
+class TestEncodedProperties:
+    """A decoded message keeps its properties as bytes until the first access."""
+
+    def decoded(self) -> MessageExt:
+        return decode_stored_message(encode_stored_message(sample(properties={"TAGS": "a", "shop": "7"})))
+
+    def test_all_accesses_return_the_same_properties(self) -> None:
+        message = self.decoded()
+        message.properties["more"] = "x"
+        assert message.properties == {"TAGS": "a", "shop": "7", "more": "x"}
+
+    def test_properties_can_be_replaced_and_set_before_the_first_access(self) -> None:
+        message = self.decoded()
+        message.properties = {"shop": "8"}
+        assert message.properties == {"shop": "8"}
+        message = self.decoded()
+        message.tags = "b"
+        assert message.properties == {"TAGS": "b", "shop": "7"}
+
+    @pytest.mark.parametrize(
+        "copied",
+        [copy.copy, copy.deepcopy, replace, lambda message: pickle.loads(pickle.dumps(message))],
+        ids=["copy", "deepcopy", "replace", "pickle"],
+    )
+    def test_copies_are_whole(self, copied: Callable[[MessageExt], MessageExt]) -> None:
+        of_copy = copied(self.decoded())
+        assert of_copy == self.decoded()
+        assert of_copy.tags == "a"
+        assert encode_stored_message(of_copy) == encode_stored_message(self.decoded())
+
+    def test_messages_of_one_response_share_nothing(self) -> None:
+        record = encode_stored_message(sample())
+        first, second = decode_messages(record + record)
+        first.properties["TAGS"] = "b"
+        assert second.tags == "a"
+
+    def test_other_attributes_are_missing_as_usual(self) -> None:
+        with pytest.raises(AttributeError, match="'MessageExt' object has no attribute 'tag'"):
+            _ = self.decoded().tag  # type: ignore[attr-defined]
+        assert not hasattr(self.decoded(), "tag")

@@ -8,8 +8,9 @@ from typing import Final
 
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.command import RemotingCommand
+from rmq_remoting.command import RemotingCommand, Serialization, next_opaque
 from rmq_remoting.errors import HeaderError, RequestError
+from rmq_remoting.ext_fields import encode_binary
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_errors import DecompressionBudgetError
@@ -31,6 +32,11 @@ log = logging.getLogger(__name__)
 _ANSWER_MARGIN_SECONDS: Final = 15.0
 # A number in a request has 31 bits.
 _MAX_INT: Final = 2**31 - 1
+_CODE: Final = RequestCode.PULL_MESSAGE
+
+# What the fields of a pull depend on besides queue and offsets: the subscription, whether the pull commits,
+# and whether it carries the subscription.
+_Kind = tuple[Subscription, bool, bool]
 
 
 @dataclass(slots=True)
@@ -82,6 +88,8 @@ class PullClient:
         self._pull_settings = pull_settings
         self._settings = settings
         self._advised_broker_ids: dict[MessageQueue, int] = {}
+        # The fields of the last pull of each queue around the two offsets, and what they depend on.
+        self._encoded: dict[MessageQueue, tuple[_Kind, bytes, bytes, bytes]] = {}
 
     async def pull(
         self,
@@ -126,25 +134,51 @@ class PullClient:
         commit_offset: int | None,
         send_subscription: bool,
     ) -> RemotingCommand:
-        pull_settings = self._pull_settings
         commits = commit_offset is not None and commit_offset > 0
-        header = PullMessageRequestHeader(
+        serialization = self._settings.serialization
+        if serialization is not Serialization.BINARY:
+            header = self._header(queue, offset, subscription, commit_offset or 0, commits, send_subscription)
+            return RemotingCommand.request(_CODE, header.encode(), serialization=serialization)
+        # Pulls of one queue differ only in their offsets: encoding all fields took a tenth of the time that a
+        # push consumer spends on a pull and its messages.
+        kind = (subscription, commits, send_subscription)
+        encoded = self._encoded.get(queue)
+        if encoded is None or encoded[0] != kind:
+            fields = self._header(queue, 0, subscription, 0, commits, send_subscription).encode()
+            encoded = self._encoded[queue] = (kind, *_around_offsets(fields))
+        _, before, between, after = encoded
+        at, consumed = b"%d" % offset, b"%d" % (commit_offset or 0)
+        raw_ext = b"%b\0\0\0%c%b%b\0\0\0%c%b%b" % (
+            *(before, len(at), at),
+            *(between, len(consumed), consumed),
+            after,
+        )
+        return RemotingCommand(int(_CODE), 0, next_opaque(), raw_ext=raw_ext, serialization=serialization)
+
+    def _header(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        commit_offset: int,
+        commits: bool,
+        send_subscription: bool,
+    ) -> PullMessageRequestHeader:
+        pull_settings = self._pull_settings
+        return PullMessageRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=pull_settings.max_messages,
             sys_flag=PullSysFlag.build(commit_offset=commits, suspend=True, subscription=send_subscription),
-            commit_offset=commit_offset or 0,
+            commit_offset=commit_offset,
             suspend_timeout_ms=int(pull_settings.hold_seconds * 1000),
             subscription=subscription.data.sub_string if send_subscription else None,
             sub_version=subscription.data.sub_version,
             expression_type=subscription.data.expression_type,
             max_msg_bytes=pull_settings.max_bytes,
             broker_name=queue.broker_name,
-        )
-        return RemotingCommand.request(
-            RequestCode.PULL_MESSAGE, header.encode(), serialization=self._settings.serialization
         )
 
     def _read_header(
@@ -181,6 +215,21 @@ class PullClient:
                 message.queue_offset += header.offset_delta
             message.queue_id = queue.queue_id
         result.messages = decoding.messages
+
+
+def _around_offsets(fields: dict[str, str]) -> tuple[bytes, bytes, bytes]:
+    """Encode the fields before, between and after the two offsets, with the offsets' names."""
+    names = list(fields)
+    first, second = names.index("queueOffset"), names.index("commitOffset")
+
+    def encoded(some: list[str]) -> bytes:
+        return encode_binary({name: fields[name] for name in some})
+
+    return (
+        encoded(names[:first]) + b"\0\x0bqueueOffset",
+        encoded(names[first + 1 : second]) + b"\0\x0ccommitOffset",
+        encoded(names[second + 1 :]),
+    )
 
 
 def check_decoding(decoding: ResponseDecoding, queue: MessageQueue, address: str, about: str) -> None:

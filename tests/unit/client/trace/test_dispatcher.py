@@ -11,7 +11,7 @@ import pytest
 
 from rmq_client import InvalidArgumentError, Message, TimedOut, Tracing
 from rmq_client.trace.dispatcher import TraceDispatcher
-from rmq_client.trace.spans import ConsumeEndSpan
+from rmq_client.trace.spans import ConsumeEndSpan, PlainSend
 from tests.support.waiting import until
 
 
@@ -67,6 +67,48 @@ async def test_a_full_batch_is_sent_at_once() -> None:
         assert message.topic == "RMQ_SYS_TRACE_TOPIC"
         assert len(sent.lines) == 10
         assert set(message.keys) == {*(f"ID{number}" for number in range(10)), "k1", "k2"}
+
+
+async def test_only_full_batches_are_sent_before_the_linger_time_is_over() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(max_spans=10, linger_seconds=3600), sent) as dispatcher:
+        sent.flowing.clear()
+        for number in range(25):
+            dispatcher.append(_span(number))
+        await until(lambda: sent.side_by_side == 2)
+        for number in range(25, 29):
+            dispatcher.append(_span(number))
+        sent.flowing.set()
+        await until(lambda: len(sent.lines) == 20)
+        dispatcher.append(_span(29))
+        await until(lambda: len(sent.lines) == 30)
+        assert [len(message.keys) for message in sent.messages] == [10, 10, 10]
+
+
+async def test_full_batches_do_not_delay_the_last_one_beyond_the_linger_time() -> None:
+    sent = _Sent()
+    tracing = Tracing(max_spans=10, linger_seconds=0.05)
+    async with asyncio.timeout(10), _dispatcher(tracing, sent) as dispatcher:
+        number = 0
+        while not any(len(message.keys) < 10 for message in sent.messages):
+            for _ in range(3):
+                dispatcher.append(_span(number))
+                number += 1
+            await asyncio.sleep(0.001)
+
+
+async def test_plain_sends_and_other_spans_share_messages_in_their_order() -> None:
+    sent = _Sent()
+    dispatcher = TraceDispatcher(Tracing(linger_seconds=3600), sent, "G")
+    dispatcher.start()
+    plain: PlainSend = ("T", 3, "ID1", "OID", "R", "h:1", True, 1_000_000, 6_000_000)
+    dispatcher.append(plain)
+    dispatcher.append(_span(2, "k1"))
+    dispatcher.append((*plain[:2], "ID3", *plain[3:]))
+    await dispatcher.stop()
+    (message,) = sent.messages
+    assert [line.split("\x01")[0] for line in sent.lines] == ["Pub", "SubAfter", "Pub"]
+    assert message.keys == ["ID1", "ID2", "k1", "ID3"]
 
 
 async def test_a_partial_batch_is_sent_after_the_linger_time() -> None:

@@ -9,6 +9,8 @@ from rmq_client.trace.spans import (
     ConsumeEndSpan,
     ConsumeStartSpan,
     EndTransactionSpan,
+    PlainSend,
+    PlainSendLines,
     RecallSpan,
     SendSpan,
     Span,
@@ -56,3 +58,34 @@ _ALL = [_SEND, _SEND_BARE, _START, _START_BARE, _END, _COMMIT, _CHECKED, _OPEN, 
 @pytest.mark.parametrize(("span", "fields"), _ALL)
 def test_a_span_is_a_line(span: Span, fields: str) -> None:
     assert span.line() == fields.replace("|", "\x01") + "\x02"
+
+
+def test_plain_sends_have_the_lines_of_their_spans() -> None:
+    begin_ns = 1_700_000_000_000_999_999
+    first: PlainSend = ("T", 9, "ID1", "OID1", "R", "h:1", True, begin_ns, begin_ns + 1)
+    sends: list[PlainSend] = [
+        first,
+        ("T", 9, "ID2", "OID2", "R", "h:1", True, begin_ns, begin_ns + 7_000_000),  # the same begin
+        ("T", 9, "ID3", "", "R", "h:1", False, begin_ns + 1_000_000, begin_ns + 1_000_000),  # begins later
+        ("U", 8, "ID4", "OID4", "S", "h:2", True, begin_ns + 1_000_000, begin_ns + 2_000_000),
+        first,
+    ]
+    spans = [
+        SendSpan(
+            msg_id=msg_id,
+            keys=None,
+            tags=None,
+            topic=topic,
+            group="G",
+            region=region,
+            broker=broker,
+            body_bytes=body_bytes,
+            began_ms=began_ns // 1_000_000,
+            cost_ms=ended_ns // 1_000_000 - began_ns // 1_000_000,
+            type=TracedType.NORMAL,
+            offset_msg_id=offset_msg_id,
+            success=stored,
+        )
+        for topic, body_bytes, msg_id, offset_msg_id, region, broker, stored, began_ns, ended_ns in sends
+    ]
+    assert PlainSendLines("G").encode(sends) == [span.line() for span in spans]

@@ -74,6 +74,26 @@ def test_positions_are_resolved_to_offsets(
     assert list(found.items()) == list(zip([A, B, C], expected, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("position", "option"),
+    [
+        (AtTime(1000, must_exist=True), "startingTimestamp"),
+        (AtTimes(QueueOffsets({A: 1000, B: 1000}), must_exist=True), "startingOffsetsByTimestamp"),
+    ],
+)
+def test_times_after_the_last_message_are_rejected_if_one_must_exist(
+    view: FakeDriverCluster, position: Position, option: str
+) -> None:
+    view.times[B] = {1000: 9}
+    found = resolve(view.as_cluster(), [A, B, C], position, Anchor.EARLIEST, "G")
+    assert found[A] == 30
+    assert found[B] == 9
+    view.times[B] = {1000: 10}  # the end of B: it has no message at that time or later
+    with pytest.raises(OptionError, match=re.escape("T/a/1 has none since 1000 ms")) as raised:
+        resolve(view.as_cluster(), [A, B, C], position, Anchor.EARLIEST, "G")
+    assert raised.value.option == option
+
+
 @pytest.mark.parametrize("edge", ["starting", "ending"])
 @pytest.mark.parametrize("by_time", [True, False])
 def test_positions_in_missing_queues_are_rejected(

@@ -146,6 +146,10 @@ def test_positions() -> None:
     at_5 = QueueOffsets({QueueKey("orders", "b", 0): 5})
     assert batch(startingOffsets=_AT_5).starting(Mode.BATCH) == AtOffsets(at_5)
     assert batch(startingTimestamp="0").starting(Mode.BATCH) == AtTime(0)
+    strict = {"startingOffsetsByTimestampStrategy": "error"}
+    assert batch(startingTimestamp="0", **strict).starting(Mode.BATCH) == AtTime(0, must_exist=True)
+    by_queue = batch(startingOffsetsByTimestamp=_AT_5, **strict).starting(Mode.BATCH)
+    assert by_queue == AtTimes(at_5, must_exist=True)
     assert batch(startingOffsetsByTimestamp=_AT_5).starting(Mode.BATCH) == AtTimes(at_5)
     assert batch(endingOffsets=_AT_5).ending == AtOffsets(at_5)
     assert batch(endingTimestamp="0").ending == AtTime(0)

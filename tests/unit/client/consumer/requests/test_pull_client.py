@@ -13,8 +13,8 @@ from rmq_client.errors import BrokerError
 from rmq_client.network.routing import TopicRoute
 from rmq_client.settings import ClientSettings
 from rmq_remoting import compression
-from rmq_remoting.codes import ResponseCode
-from rmq_remoting.command import RemotingCommand
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.headers.pull import PullMessageResponseHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import encode_stored_message
@@ -34,10 +34,12 @@ class _Broker:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
+        self.requests: list[RemotingCommand] = []
 
     async def request(
         self, address: str, command: RemotingCommand, timeout_seconds: float
     ) -> RemotingCommand:
+        self.requests.append(command)
         return command.response(ResponseCode.SUCCESS, None, _HEADER.encode(), self._body)
 
 
@@ -48,6 +50,38 @@ async def _pull(body: bytes) -> PullResult:
 
 def _offsets(result: PullResult) -> list[int]:
     return [message.queue_offset for message in result.messages]
+
+
+async def test_binary_and_json_requests_have_the_same_fields() -> None:
+    whole, tagged = Subscription("T", "*", 1), Subscription("T", "a || b", 2)
+    other = MessageQueue("T", "b", 7)
+    pulls: list[tuple[MessageQueue, int, Subscription, int | None, bool]] = [
+        (_QUEUE, 0, whole, None, False),
+        (_QUEUE, 5, whole, 0, False),
+        (_QUEUE, 1234567890123, whole, 1234567890, False),
+        (_QUEUE, 6, tagged, 5, False),
+        (other, 6, tagged, 5, True),
+        (_QUEUE, 6, tagged, 5, True),
+    ]
+    sent: dict[Serialization, list[dict[str, str]]] = {}
+    for serialization in Serialization:
+        broker = _Broker(b"")
+        client = PullClient(broker, "g", PullSettings(), ClientSettings(serialization=serialization))
+        for queue, offset, subscription, consumed, send_subscription in pulls:
+            await client.pull(
+                *(_ROUTE, queue, offset, subscription),
+                commit_offset=consumed,
+                send_subscription=send_subscription,
+            )
+        sent[serialization] = [request.ext_fields for request in broker.requests]
+        assert {request.code for request in broker.requests} == {RequestCode.PULL_MESSAGE}
+        assert len({request.opaque for request in broker.requests}) == len(pulls)
+    assert sent[Serialization.BINARY] == sent[Serialization.JSON]
+    fields = sent[Serialization.BINARY][2]
+    assert (fields["queueOffset"], fields["commitOffset"]) == ("1234567890123", "1234567890")
+    assert [list(each) for each in sent[Serialization.BINARY]] == [
+        list(each) for each in sent[Serialization.JSON]
+    ]
 
 
 async def test_all_messages_are_returned() -> None:

@@ -1,0 +1,1 @@
+"""The gRPC port: TLS with certificates that can be replaced, and plain text beside it."""

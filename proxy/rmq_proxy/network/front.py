@@ -1,0 +1,200 @@
+"""Plain text and TLS on one port, which gRPC's library cannot serve: a listener in front of two ports of it.
+
+The first byte of a connection tells what its client speaks. From then on bytes pass unread between the client
+and one of two ports on the loopback interface, which belong to the gRPC server. The server sees the address
+of this process as its peer, so the front remembers the client's address by the port of its own connection.
+Source of the behaviour: Apache RocketMQ 5.3.3, ProxyAndTlsProtocolNegotiator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, cast
+
+from rmq_remoting.peer_address import address_text, peer_address
+
+log = logging.getLogger("rmq.proxy")
+
+_LOOPBACK: Final = "127.0.0.1"
+_HANDSHAKE_BYTE: Final = 0x16
+# A client that sends nothing for this long is closed.
+_FIRST_BYTE_SECONDS: Final = 10.0
+# Bytes that wait for one side before the other one is no longer read.
+_HIGH_WATER_BYTES: Final = 256 * 1024
+
+
+class Front:
+    """The listener of a port with plain text and TLS. Belongs to one loop."""
+
+    def __init__(self, plain_port: int, tls_port: int) -> None:
+        """`plain_port` and `tls_port` are those of the gRPC server on the loopback interface."""
+        self._plain_port = plain_port
+        self._tls_port = tls_port
+        self._server: asyncio.Server | None = None
+        self._clients: set[_ClientSide] = set()
+        # The client's address by the address that the gRPC server sees.
+        self.names: dict[str, str] = {}
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen, and return the port. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _ClientSide(self), host or None, port, backlog=1024)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def stop_listening(self) -> None:
+        """Accept no further connections; the open ones stay."""
+        if self._server is not None:
+            self._server.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.stop_listening()
+        for client in list(self._clients):
+            client.abort()
+
+    @property
+    def connection_count(self) -> int:
+        """Number of open connections."""
+        return len(self._clients)
+
+    # --- of the client sides ---
+
+    def opened(self, client: _ClientSide) -> None:
+        self._clients.add(client)
+
+    def closed(self, client: _ClientSide) -> None:
+        self._clients.discard(client)
+
+    def port_for(self, first: int) -> int:
+        return self._tls_port if first == _HANDSHAKE_BYTE else self._plain_port
+
+
+class _Side(asyncio.Protocol):
+    """One of the two connections; what it receives goes to the other."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other: _Side | None = None
+
+    def data_received(self, data: bytes) -> None:
+        other = self.other
+        if other is not None and other.transport is not None:
+            other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        other = self.other
+        if other is None or other.transport is None:
+            return False
+        if other.transport.can_write_eof():
+            other.transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        other = self.other
+        if other is not None and other.transport is not None:
+            other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        other = self.other
+        if other is not None and other.transport is not None:
+            other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        other, self.other = self.other, None
+        if other is not None and other.transport is not None:
+            other.other = None
+            # close() still sends the bytes that were written before.
+            other.transport.close() if exc is None else other.transport.abort()
+
+
+class _ClientSide(_Side):
+    """The connection of a client, at first without a server side."""
+
+    def __init__(self, front: Front) -> None:
+        super().__init__()
+        self._front = front
+        self._first = b""
+        self._linking: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none by their class.
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
+        self._front.opened(self)
+        self._timer = asyncio.get_running_loop().call_later(_FIRST_BYTE_SECONDS, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            super().data_received(data)
+            return
+        self._first += data
+        if self._linking is None and self.transport is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.transport.pause_reading()
+            self._linking = asyncio.get_running_loop().create_task(self._link())
+
+    def eof_received(self) -> bool:
+        if self.other is None:
+            return False
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._front.closed(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def _link(self) -> None:
+        """Connect to the gRPC server, and pass on the bytes received so far."""
+        assert self.transport is not None
+        loop = asyncio.get_running_loop()
+        try:
+            port = self._front.port_for(self._first[0])
+            _, side = await loop.create_connection(lambda: _ServerSide(self._front, self), _LOOPBACK, port)
+        except OSError as error:
+            log.warning("gRPC connection dropped cause=%s", error)
+            self.abort()
+            return
+        if self.transport.is_closing() or side.transport is None:
+            side.abort()
+            return
+        self.other, side.other = side, self
+        side.transport.write(self._first)
+        self._first = b""
+        self.transport.resume_reading()
+
+
+class _ServerSide(_Side):
+    """The connection to the gRPC server on behalf of a client."""
+
+    def __init__(self, front: Front, client: _ClientSide) -> None:
+        super().__init__()
+        self._front = front
+        self._client = client
+        self._name = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert self._client.transport is not None
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
+        self._name = address_text(peer_address(transport.get_extra_info("sockname")))
+        host, port = peer_address(self._client.transport.get_extra_info("peername"))
+        # Before the first byte, so that no call can arrive without it.
+        self._front.names[self._name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._front.names.pop(self._name, None)
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
