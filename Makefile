@@ -26,9 +26,10 @@ help: ## list the targets
 
 install: $(INSTALLED) ## create .venv and install everything into it
 
-run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= BIND=
+run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= BIND=
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA) $(if $(PORT),--port $(PORT)) \
-	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(BIND),--bind $(BIND))
+	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(GRPC_PORT),--grpc-port $(GRPC_PORT)) \
+	  $(if $(BIND),--bind $(BIND))
 
 wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.md)
 
@@ -121,8 +122,8 @@ $(COMPILED): $(WHEEL_BUILT)
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker and the command rmq into $(VENV) (about 110 MB)"
-	$(PIP_INSTALL) -e '.[broker,cli]'
+	@echo "Installing the broker, gRPC and the command rmq into $(VENV) (about 130 MB)"
+	$(PIP_INSTALL) -e '.[cli,proxy]'
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 _STARTS_WITHIN_SECONDS = 30.0
@@ -24,6 +25,7 @@ _PR_SET_PDEATHSIG = 1
 _THIS_MACHINE = "127.0.0.1"
 _EVERY_INTERFACE = ("0.0.0.0", "::")
 _NAMESRV_METRICS_PORT = 5558  # the broker has 5557
+_GRPC_PORT = 8081
 _BIN = Path(sys.executable).parent
 
 
@@ -37,6 +39,7 @@ class Daemon:
     def __init__(self, name: str, command: Sequence[str | Path]) -> None:
         self.name = name
         self.address = ""
+        self.grpc_address = ""
         self._command = [str(part) for part in command]
         self._process: asyncio.subprocess.Process | None = None
 
@@ -61,7 +64,10 @@ class Daemon:
                 f"the {self.name} ended with exit code {code}; the lines above say why. (Other ports: "
                 "make run PORT=9877 BROKER_PORT=20911)"
             )
-        self.address = line.split()[2]
+        words = line.split()
+        self.address = words[2]
+        if "grpc" in words:
+            self.grpc_address = words[words.index("grpc") + 1]
 
     async def ended(self) -> None:
         """Wait until it has ended, by itself or not."""
@@ -123,6 +129,7 @@ async def _serve(daemons: Sequence[Daemon], welcome: str) -> None:
     for daemon in daemons:
         await daemon.start()
     lines = [f"{daemon.name:<12} {daemon.address}" for daemon in daemons]
+    lines += [f"{'gRPC':<12} {daemon.grpc_address}" for daemon in daemons if daemon.grpc_address]
     print("\n" + "\n".join(lines) + "\n" + welcome, flush=True)
     watches = [asyncio.ensure_future(daemon.ended()) for daemon in daemons]
     await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
@@ -142,6 +149,21 @@ def _welcome(namesrv: str, data: Path, bind: str) -> str:
     )
 
 
+def _grpc(chosen: Sequence[str]) -> list[str]:
+    """Return the setting of the port of gRPC: none if it is set already, or if its packages are missing."""
+    if any(text.startswith("grpcServerPort=") for text in chosen):
+        return []
+    if any(find_spec(name) is None for name in ("grpc", "grpc_health", "grpc_reflection")):
+        print("gRPC is off, it is not installed; pip install '.[proxy]' adds them", file=sys.stderr)
+        return []
+    if not _free(_GRPC_PORT):
+        print(
+            f"gRPC is off: port {_GRPC_PORT} is taken; another one: make run GRPC_PORT=8082", file=sys.stderr
+        )
+        return []
+    return [f"grpcServerPort={_GRPC_PORT}"]
+
+
 def _free(port: int) -> int:
     """Return the port, or 0, for any one, if it is taken."""
     with socket.socket() as probe:
@@ -158,6 +180,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the messages")
     parser.add_argument("--port", type=int, default=9876, help="the name server's port")
     parser.add_argument("--broker-port", type=int, help="the broker's port (10911)")
+    parser.add_argument("--grpc-port", type=int, help="the port for the 5.x clients (8081); 0: none")
     parser.add_argument("--bind", default=_THIS_MACHINE, help="address to listen on; 0.0.0.0: all of them")
     parser.add_argument("--set", action="append", default=[], help="a setting of the broker, key=value")
     options = parser.parse_args()
@@ -166,9 +189,13 @@ def main() -> int:
     keys_and_values = options.data / "namesrv" / "kvConfig.json"
     listening = [f"bindAddress={options.bind}"]
     chosen = [f"listenPort={options.broker_port}"] if options.broker_port is not None else []
+    if options.grpc_port is not None:
+        chosen.append(f"grpcServerPort={options.grpc_port}")
     if options.bind == _THIS_MACHINE:
         chosen += [f"brokerIP1={_THIS_MACHINE}", f"brokerIP2={_THIS_MACHINE}"]
-    settings = [part for one in (*listening, *chosen, *options.set) for part in ("--set", one)]
+    chosen += options.set
+    chosen += _grpc(chosen)
+    settings = [part for one in (*listening, *chosen) for part in ("--set", one)]
     daemons = (
         Daemon(
             "name server",

@@ -15,6 +15,8 @@ from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_broker.shards.joined_metrics import shard_families
 from rmq_namesrv.config import NamesrvSettings
 from rmq_namesrv.namesrv import Namesrv
+from rmq_proxy.daemon_settings import ProxyDaemonSettings
+from rmq_proxy.proxy import Proxy
 from rmq_remoting.daemon.configuration import Override, load
 from rmq_remoting.daemon.exposition import PAUSE, Collector, Family
 from rmq_remoting.daemon.tasks import TaskSupervisor
@@ -26,22 +28,23 @@ _PAGE: Final = Path(__file__).with_name("metrics.md")
 _HEAD: Final = """\
 # Metrics
 
-Both daemons serve these metrics for Prometheus at `http://HOST:5557/metrics` (`metricsPromExporterPort`).
+All daemons serve these metrics for Prometheus at `http://HOST:5557/metrics` (`metricsPromExporterPort`).
 The first word of a name says where the name comes from:
 
 - `rocketmq_`: Apache RocketMQ 5.3.3, with its labels.
 - `process_` and `python_`: Prometheus' Python client.
 - `rmq_`: this project.
 
-All samples of a broker have the labels `cluster`, `node_type` and `node_id`. All samples of a name server
-have the label `node_type`. `metricsLabel` adds more. `rmq_scrape_failures_total` counts collectors that
-failed. A histogram has the samples `_bucket`, `_sum` and `_count`.
+All samples of a broker or a proxy have the labels `cluster`, `node_type` and `node_id`. All samples of a
+name server have the label `node_type`. `metricsLabel` adds more. `rmq_scrape_failures_total` counts
+collectors that failed. A histogram has the samples `_bucket`, `_sum` and `_count`.
 
 [Deployment](deployment.md#prometheus-and-grafana) has alerts and a dashboard for these metrics. Streams of
 Spark have [metrics of their own](spark/reference.md#metrics).
 
 This page is written by `python docs/make_metrics.py`.
 """
+_PROXY: Final = ProxyDaemonSettings.model_validate({"namesrvAddr": "127.0.0.1:9876"})
 # Heading and daemons of each collector, in the order of the page.
 _SECTIONS: Final = {
     "BrokerCollector": ("Messages, groups and clients", "broker"),
@@ -56,16 +59,17 @@ _SECTIONS: Final = {
     "MetadataCollector": ("Metadata of a replica", "broker that is a replica"),
     "ActingCollector": ("Acting master", "broker that is a replica"),
     "ControllerCollector": ("Controller", "broker with `enableControllerMode`"),
+    "ProxyCollector": ("gRPC", "proxy, broker with `grpcServerPort`"),
     "ReplayProtection": ("Recorded requests", "broker with `signatureReplayWindowSeconds`"),
     "Shards": ("Shards", "supervisor of `rmq-broker --shards`"),
     "NamesrvCollector": ("Name server", "name server"),
-    "RemotingCollector": ("Requests and connections", "broker, name server"),
+    "RemotingCollector": ("Requests and connections", "broker, name server; the latencies also by a proxy"),
     "TlsCollector": ("Certificates", "broker, name server"),
     "CacheCollector": ("Caches", "broker, name server"),
-    "LoopLagProbe": ("Event loop", "broker, name server, supervisor of shards"),
-    "GarbageCollectionProbe": ("Garbage collection", "broker, name server, supervisor of shards"),
-    "ProcessCollector": ("Process", "broker, name server, supervisor of shards"),
-    "TaskCollector": ("Background tasks", "broker, name server, supervisor of shards"),
+    "LoopLagProbe": ("Event loop", "broker, name server, proxy, supervisor of shards"),
+    "GarbageCollectionProbe": ("Garbage collection", "broker, name server, proxy, supervisor of shards"),
+    "ProcessCollector": ("Process", "broker, name server, proxy, supervisor of shards"),
+    "TaskCollector": ("Background tasks", "broker, name server, proxy, supervisor of shards"),
 }
 
 
@@ -94,11 +98,12 @@ class Shards:
 
 
 async def _collectors() -> Sequence[Collector]:
-    """Return the collectors of a master, of a replica, of a name server and of a supervisor."""
+    """Return the collectors of a master, a replica, a proxy, a name server and a supervisor of shards."""
     namesrv = Namesrv(load(NamesrvSettings)).collectors()
+    proxy = Proxy(_PROXY, TaskSupervisor(lambda _name, _error: None)).metrics.registry.collectors()
     master = await _of_broker({"authenticationEnabled": "true", "signatureReplayWindowSeconds": "30"})
     replica = await _of_broker({"brokerRole": "SLAVE", "brokerId": "1"})
-    return [*master, *replica, _controlled(), *namesrv, Shards()]
+    return [*master, *replica, _controlled(), *proxy, *namesrv, Shards()]
 
 
 def _controlled() -> ControllerCollector:

@@ -118,6 +118,7 @@ def _build(
         services.connection_closed,
     )
     processing.runtime_info.oldest_wait_seconds = listeners.oldest_wait_seconds
+    local_proxy = _local_proxy(settings, address, services.access.tables)
     metrics = build_metrics(
         settings,
         supervisor,
@@ -129,6 +130,7 @@ def _build(
         processing.smallest,
         processors.caches,
         clocks,
+        local_proxy,
     )
     cleaner = MappingCleaner(
         settings,
@@ -158,7 +160,7 @@ def _build(
         replication,
         listeners,
         metrics,
-        _local_proxy(settings, address, services.access.tables),
+        local_proxy,
     )
 
 

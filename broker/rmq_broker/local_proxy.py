@@ -22,7 +22,12 @@ from rmq_remoting.protocol_detection import TlsMode
 from rmq_remoting.signing import RequestSigner
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmq_remoting.daemon.access.tables import AccessTables
+    from rmq_remoting.daemon.exposition import Collector
+    from rmq_remoting.daemon.histogram import Histogram
+    from rmq_remoting.daemon.latency_metrics import LatencyLabels
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from .network.address import BrokerAddress
@@ -75,7 +80,16 @@ class LocalProxy:
                 settings.broker_name, f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
             ),
             tables,
+            lambda requests: RemotingClient(requests, signer=signer, tls=to_broker),
         )
+
+    def collector(self) -> Collector:
+        """Return the collector of the face's metrics, without `latencies`."""
+        return self._face.collector(has_latencies=False)
+
+    def latencies(self) -> Mapping[LatencyLabels, Histogram]:
+        """Return the latencies of gRPC calls, for the collector of the broker's ports."""
+        return self._face.latencies.series()
 
     async def start(self, supervisor: TaskSupervisor) -> str:
         """Listen, and return the address for the ready line. Raises StartError."""

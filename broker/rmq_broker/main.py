@@ -58,8 +58,9 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--standalone",
         action="store_true",
-        help="also run a name server in this process, for tests and laptops; both listen on 127.0.0.1 unless "
-        "bindAddress or brokerIP1 is set",
+        help="also run a name server in this process, for tests and laptops, and serve gRPC on port 8081 "
+        "(grpcServerPort; 0: none) if its packages are installed; all listen on 127.0.0.1 unless bindAddress "
+        "or brokerIP1 is set",
     )
     parser.add_argument(
         "--namesrv-port",

@@ -66,6 +66,7 @@ class Brokers:
             expire_seconds=settings.route_expired_seconds,
             most=settings.route_max_num,
         )
+        self.caches = (self._routes,)
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic. Raises TopicNotFound, NameServerUnreachable, BrokerError."""

@@ -79,12 +79,17 @@ class ClientRegistry:
         self._clients: dict[str, Client] = {}
         # Requests wait for clients that have not reported their settings yet.
         self._arrivals: dict[str, asyncio.Event] = {}
+        self.expired = 0
         # Called with a client that has left or expired.
         self.on_leave: list[Callable[[Client], None]] = []
 
     def get(self, client_id: str) -> Client | None:
         """Return a client; None if it has not reported its settings."""
         return self._clients.get(client_id)
+
+    def all(self) -> list[Client]:
+        """Return all clients."""
+        return list(self._clients.values())
 
     async def wait_for(self, client_id: str, seconds: float) -> Client | None:
         """Return a client as `get`, and wait for its settings if they have not arrived yet.
@@ -149,6 +154,7 @@ class ClientRegistry:
         before = self._clock() - self._expired_seconds
         for client in [each for each in self._clients.values() if each.seen_at < before]:
             log.info("client gone, no heartbeat client=%s group=%s", client.client_id, client.group)
+            self.expired += 1
             self.leave(client.client_id)
             # A host that vanished does not end its stream itself.
             if client.stream is not None and client.stream.end is not None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from rmq_remoting.daemon.access.settings import ACCESS_TABLE
-from rmq_remoting.daemon.common_settings import LogSettings
+from rmq_remoting.daemon.common_settings import LogSettings, MetricsSettings
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError
 from rmq_remoting.daemon.known_keys import KnownKey, read_known_keys
-from rmq_remoting.daemon.settings import JavaString, setting
+from rmq_remoting.daemon.settings import JavaBoolean, JavaString, setting
 from rmq_remoting.daemon.tls_settings import TlsSettings
-from rmq_remoting.daemon.unsupported_settings import NOT_EMPTY, TRUE, UnsupportedSetting, other_than
+from rmq_remoting.daemon.unsupported_settings import METRICS, NOT_EMPTY, TRUE, UnsupportedSetting, other_than
 
 from .settings import ProxySettings
 from .tls_settings import effective_tls
@@ -36,12 +36,7 @@ UNSUPPORTED: Final = (
     UnsupportedSetting(
         "useDelayLevel", TRUE, "delivery by delay levels", "remove the key; brokers deliver at any time"
     ),
-    UnsupportedSetting(
-        "metricsExporterType",
-        other_than("DISABLE"),
-        "metrics of the proxy",
-        "remove the key and use the metrics of the brokers",
-    ),
+    *METRICS,
     UnsupportedSetting(
         "metricCollectorMode",
         other_than("off"),
@@ -54,13 +49,20 @@ UNSUPPORTED: Final = (
 )
 
 
-class ProxyDaemonSettings(ProxySettings, TlsSettings, LogSettings):
+class ProxyDaemonSettings(ProxySettings, TlsSettings, MetricsSettings, LogSettings):
     """The proxy"""
 
     unsupported: ClassVar = UNSUPPORTED
 
     bind_address: JavaString = setting(
         "0.0.0.0", "bindAddress", "Address to listen on; 0.0.0.0 is every interface.", ours=True
+    )
+    announce_consumers: JavaBoolean = setting(
+        False,
+        "announceConsumers",
+        "Open a connection to each broker for each consumer, so that brokers list the consumer as a member "
+        "of its group. A broker's own gRPC port always does so.",
+        ours=True,
     )
 
     def resolve(self) -> list[str]:

@@ -29,7 +29,11 @@ from .access.directory import ClusterDirectory, OwnDirectory
 from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
+from .held_calls import HeldCalls
+from .latencies import RpcLatencies
+from .members import Connect, Members, Questions
 from .metadata import Metadata
+from .metrics import ProxyCollector
 from .network.certificates import GrpcCertificates
 from .network.ports import GrpcPorts
 from .pops import Pops
@@ -48,6 +52,9 @@ from .transactions import TransactionProducers
 log = logging.getLogger("rmq.proxy")
 
 _RENEWALS: Final = "gRPC: renewals"
+_MEMBERS: Final = "gRPC: heartbeats of consumers"
+# Brokers drop a member after two minutes.
+_MEMBER_SECONDS: Final = 20.0
 _ANNOUNCEMENTS: Final = "gRPC: announcements of producers"
 # Clients ping connections that are idle. The default of gRPC's server closes those that ping more often.
 _LEAST_PING_INTERVAL_MS: Final = 5000
@@ -70,10 +77,12 @@ class GrpcFace:
         dispatcher: Dispatcher,
         own: OwnBroker | None = None,
         tables: AccessTables | None = None,
+        connect: Connect | None = None,
     ) -> None:
         """`tls` are the daemon's settings, and `dispatcher` gets the requests of brokers.
 
-        `own` is the broker of this process in LOCAL mode, and `tables` has its users.
+        `own` is the broker of this process in LOCAL mode, and `tables` has its users. `connect` opens the
+        connections of consumers; without it brokers do not list them.
         """
         self._settings = settings
         try:
@@ -91,6 +100,7 @@ class GrpcFace:
                 settings,
             )
         self._metadata = Metadata(self._brokers, settings)
+        self._held = HeldCalls()
         self._clients = ClientRegistry(settings.channel_expired_timeout_ms / 1000)
         self._pops = Pops(self._brokers)
         self._renewals = Renewals(self._pops, self._metadata, self._clients, settings)
@@ -101,17 +111,23 @@ class GrpcFace:
         self._routing = Routing(self._brokers, self._metadata, settings)
         client_settings = ClientSettings(settings, self._metadata)
         self._receiving = Receiving(
-            self._brokers, self._pops, self._clients, client_settings, self._renewals, settings
+            self._brokers, self._pops, self._clients, client_settings, self._renewals, settings, self._held
         )
         timeout_seconds = settings.request_timeout_ms / 1000
         offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
-        self._sessions = Sessions(self._clients, client_settings, self._transactions)
+        self.latencies = RpcLatencies()
+        questions = Questions()
+        self._members = Members(self._brokers, self._clients, questions, connect)
+        self._sessions = Sessions(
+            self._clients, client_settings, self._transactions, self._members, questions
+        )
         self._handler = service_handler(
             self._routing,
             self._sessions,
             Sending(self._brokers, self._metadata, settings),
             self._receiving,
-            Pulling(self._brokers, offsets, settings),
+            Pulling(self._brokers, offsets, settings, self._held),
+            self.latencies,
             Admission(self._ports.peers, self._access),
         )
         self._health: Any = None
@@ -126,6 +142,18 @@ class GrpcFace:
     def certificates(self) -> GrpcCertificates:
         """The certificate of the port."""
         return self._ports.certificates
+
+    def collector(self, *, has_latencies: bool = True) -> ProxyCollector:
+        """Return the collector of the face's metrics; `has_latencies`: those of calls, too."""
+        return ProxyCollector(
+            "cluster" if self._brokers.own is None else "local",
+            self._clients,
+            self.latencies,
+            self._receiving,
+            self._renewals,
+            (*self._brokers.caches, *self._metadata.caches),
+            has_latencies=has_latencies,
+        )
 
     async def start(self, host: str, supervisor: TaskSupervisor) -> None:
         """Listen. Raises StartError."""
@@ -158,22 +186,31 @@ class GrpcFace:
             settings.transaction_heartbeat_period_seconds,
             self._transactions.announce_soon,
         )
+        if self._members.is_on:
+            supervisor.every(_MEMBERS, _MEMBER_SECONDS, self._members.announce_all)
         log.info("gRPC listens address=%s port=%d", host, self.port)
 
     async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
-        """Shut down gracefully: accept no calls, let open ones end for `grace_seconds`, release messages."""
+        """Shut down gracefully: accept no calls, release held ones, let others end for `grace_seconds`."""
         await supervisor.cancel(_RENEWALS)
         await supervisor.cancel(_ANNOUNCEMENTS)
+        if self._members.is_on:
+            await supervisor.cancel(_MEMBERS)
         if self._server is not None:
             await self._ports.stop_listening(supervisor)
             await self._health.enter_graceful_shutdown()
             stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
             self._sessions.end()
+            self._held.release()
             await stopping
             self._ports.close()
         await self._renewals.stop()
         if self._access is not None:
             await self._access.stop()
         await asyncio.gather(
-            self._receiving.stop(), self._transactions.stop(), self._metadata.stop(), self._brokers.stop()
+            self._receiving.stop(),
+            self._members.stop(),
+            self._transactions.stop(),
+            self._metadata.stop(),
+            self._brokers.stop(),
         )

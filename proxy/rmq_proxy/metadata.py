@@ -91,6 +91,7 @@ class Metadata:
             expire_seconds=settings.group_expired_seconds,
             most=settings.group_max_num,
         )
+        self.caches = (self._topics, self._groups)
 
     async def topic_type(self, topic: str) -> TopicType:
         """Return the type of a topic's messages; UNSPECIFIED if no broker tells it."""

@@ -17,6 +17,7 @@ from rmq_remoting.signing import RequestSigner
 
 from .daemon_settings import ProxyDaemonSettings
 from .face import GrpcFace
+from .metrics import ProxyMetrics
 from .network.certificates import GrpcCertificates
 
 log = logging.getLogger("rmq.proxy")
@@ -43,16 +44,30 @@ class Proxy:
         self._name_servers = NameServers(
             addresses, self._client, ClientSettings(request_timeout_seconds=timeout_seconds)
         )
-        self._face = GrpcFace(settings, settings, self._client, self._name_servers, dispatcher)
+
+        def connect(requests: Dispatcher) -> RemotingClient:
+            return RemotingClient(requests, signer=signer, tls=client_tls(settings))
+
+        self._face = GrpcFace(
+            settings,
+            settings,
+            self._client,
+            self._name_servers,
+            dispatcher,
+            connect=connect if settings.announce_consumers else None,
+        )
+        self.metrics = ProxyMetrics(settings, supervisor, [self._face.collector()])
 
     async def start(self) -> str:
         """Start serving, and return the text of the ready line. Raises StartError."""
         await self._face.start(self._settings.bind_address, self._supervisor)
+        await self.metrics.start()
         return f"proxy {self.address} namesrv {self._name_servers}"
 
     async def stop(self) -> None:
         """Shut down gracefully."""
         await self._face.stop(self._settings.grpc_shutdown_time_seconds, self._supervisor)
+        await self.metrics.stop()
         await self._client.stop()
 
     @property

@@ -5,6 +5,7 @@ Apache RocketMQ 5.3.3's proxy lacks these methods. Statuses follow those of its 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -19,6 +20,7 @@ from rmq_remoting.sys_flags import PullSysFlag
 
 from .brokers import Brokers
 from .calls import Call
+from .held_calls import HeldCalls
 from .messages import message_of, unpack_bodies
 from .protocol import definition_pb2 as pb
 from .protocol import service_pb2 as rpc
@@ -36,21 +38,28 @@ _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETR
 class Pulling:
     """Requests of consumers that keep their own offsets."""
 
-    def __init__(self, brokers: Brokers, offsets: BrokerApi, settings: ProxySettings) -> None:
+    def __init__(
+        self, brokers: Brokers, offsets: BrokerApi, settings: ProxySettings, held: HeldCalls
+    ) -> None:
         """`offsets` carries requests for offsets over the same backend as `brokers`."""
         self._brokers = brokers
         self._offsets = offsets
         self._settings = settings
+        self._held = held
 
     async def pull(
         self, call: Call, request: rpc.PullMessageRequest
     ) -> AsyncGenerator[rpc.PullMessageResponse, None]:
         """Yield the status, the messages, and the offset of the next pull. A failure is a status, too."""
+        pulling = asyncio.get_running_loop().create_task(self._pulled(call, request))
+        nothing = status(Code.MESSAGE_NOT_FOUND, "no new message"), list[MessageExt](), request.offset
         try:
-            outcome, messages, next_offset = await self._pulled(call, request)
+            outcome, messages, next_offset = await self._held.wait(pulling, nothing)
         except Exception as error:
             yield rpc.PullMessageResponse(status=status_of(error))
             return
+        finally:
+            pulling.cancel()
         yield rpc.PullMessageResponse(status=outcome)
         for message in messages:
             yield rpc.PullMessageResponse(message=message_of(message))

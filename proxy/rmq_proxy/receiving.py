@@ -17,12 +17,13 @@ from rmq_client.errors import ClientError, UsageError
 from rmq_remoting.bodies.heartbeat import SUBSCRIBE_ALL
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_properties import PROPERTY_POP_CK
-from rmq_remoting.tasks import cancel_all, shielded
+from rmq_remoting.tasks import cancel_all
 
 from .brokers import Brokers
 from .calls import Call
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
+from .held_calls import HeldCalls
 from .messages import message_of
 from .pops import Popped, PopRequest, Pops
 from .protocol import definition_pb2 as pb
@@ -58,6 +59,7 @@ class Receiving:
         client_settings: ClientSettings,
         renewals: Renewals,
         settings: ProxySettings,
+        held: HeldCalls,
     ) -> None:
         self._brokers = brokers
         self._pops = pops
@@ -65,7 +67,9 @@ class Receiving:
         self._client_settings = client_settings
         self._renewals = renewals
         self._settings = settings
+        self._held = held
         self._tasks: set[asyncio.Task[None]] = set()
+        self.undelivered = 0
 
     async def receive(
         self, call: Call, request: rpc.ReceiveMessageRequest
@@ -74,7 +78,7 @@ class Receiving:
         undelivered: list[MessageExt] = []
         popping = asyncio.get_running_loop().create_task(self._popped(call, request))
         try:
-            popped = await shielded(popping)
+            popped = await self._held.wait(popping, Popped())
             undelivered += popped.messages
             if popped.messages:
                 yield rpc.ReceiveMessageResponse(status=ok())
@@ -86,7 +90,9 @@ class Receiving:
         except Exception as error:
             yield rpc.ReceiveMessageResponse(status=status_of(error))
         finally:
-            if not popping.done():  # the client has gone; the broker may still find messages for it
+            if (
+                not popping.done()
+            ):  # the client has gone, or the proxy stops; the broker may still find messages
                 self._start(self._return_all(call, request, popping))
             for message in undelivered:
                 self._start(self._return(call, request, message))
@@ -239,6 +245,7 @@ class Receiving:
 
     async def _return(self, call: Call, request: rpc.ReceiveMessageRequest, message: MessageExt) -> None:
         """Make a message visible again that could not be written to the client."""
+        self.undelivered += 1
         group, topic = request.group.name, request.message_queue.topic.name
         handle = ReceiptHandle.parse(message.properties[PROPERTY_POP_CK])
         newest = await self._renewals.take(call.client_id, group, message.msg_id, handle)

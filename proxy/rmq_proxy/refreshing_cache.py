@@ -44,7 +44,7 @@ class RefreshingCache(Generic[V]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`about` names the values in the log. Beyond `most` the least recently used one is dropped."""
-        self._about = about
+        self.name = about
         self._load = load
         self._refresh_seconds = refresh_seconds
         self._expire_seconds = expire_seconds
@@ -52,6 +52,9 @@ class RefreshingCache(Generic[V]):
         self._clock = clock
         self._entries: OrderedDict[str, _Entry[V]] = OrderedDict()
         self._loading: dict[str, asyncio.Task[V]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     async def get(self, name: str) -> V:
         """Return a value, loaded if necessary. Raises what the load raises."""
@@ -72,7 +75,7 @@ class RefreshingCache(Generic[V]):
             return await shielded(task)
         except asyncio.CancelledError:
             if task.cancelled() and not is_being_cancelled():
-                raise ClientError(f"{self._about} {name} not loaded: the proxy stops") from None
+                raise ClientError(f"{self.name} {name} not loaded: the proxy stops") from None
             raise
 
     def outdate(self, is_meant: Callable[[V], bool]) -> None:
@@ -109,4 +112,4 @@ class RefreshingCache(Generic[V]):
         if error is None or entry is None:
             return
         entry.loaded_at = self._clock()
-        log.warning("%s not refreshed name=%s cause=%s; the known one stays", self._about, name, error)
+        log.warning("%s not refreshed name=%s cause=%s; the known one stays", self.name, name, error)

@@ -84,6 +84,8 @@ class Renewals:
         self._held: dict[_Key, dict[_Place, _Held]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_MAX_IN_FLIGHT)
+        self.succeeded = 0
+        self.failed = 0
         clients.on_leave.append(self._client_left)
 
     @property
@@ -133,10 +135,13 @@ class Renewals:
                     self._start(self._renew(key, place, held))
 
     async def stop(self) -> None:
-        """Make the held messages visible again soon, and wait for that."""
+        """Make those messages visible again soon whose handles the clients do not know, and wait for that.
+
+        The others have never been renewed. Their clients acknowledge them through the next proxy.
+        """
         await cancel_all(self._tasks)
         for key in list(self._held):
-            self._release(key)
+            self._release(key, only_renewed=True)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LOCK_SECONDS)
         await cancel_all(self._tasks)
@@ -169,17 +174,21 @@ class Renewals:
         try:
             renewed = await self._pops.change_invisible(held.group, held.topic, held.handle, step)
         except Refusal as error:
+            self.failed += 1
             log.warning("message not renewed id=%s group=%s cause=%s", held.message_id, held.group, error)
             return False
         except ClientError as error:
+            self.failed += 1
             held.failures += 1
             log.warning("message not renewed id=%s group=%s cause=%s", held.message_id, held.group, error)
             return held.failures <= self._settings.max_renew_retry_times
         if renewed is None:
+            self.failed += 1
             log.info("message no longer held id=%s group=%s", held.message_id, held.group)
             return False
         held.handle, held.failures = renewed, 0
         held.renewals += 1
+        self.succeeded += 1
         return True
 
     async def _redeliver_later(self, held: _Held) -> None:
@@ -192,10 +201,11 @@ class Renewals:
         if client.group:
             self._release((client.client_id, client.group))
 
-    def _release(self, key: _Key) -> None:
+    def _release(self, key: _Key, *, only_renewed: bool = False) -> None:
         for held in self._held.pop(key, {}).values():
             held.is_over = True
-            self._start(self._released(held))
+            if held.renewals or not only_renewed:
+                self._start(self._released(held))
 
     async def _released(self, held: _Held) -> None:
         async with self._slots, held.lock:

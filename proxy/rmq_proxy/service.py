@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final
@@ -12,6 +13,7 @@ import grpc
 
 from .access.control import AccessControl
 from .calls import Call, Peers, metadata_of
+from .latencies import RpcLatencies
 from .protocol import service_pb2 as rpc
 from .pulling import Pulling
 from .receiving import Receiving
@@ -62,6 +64,7 @@ def service_handler(
     sending: Sending,
     receiving: Receiving,
     pulling: Pulling,
+    latencies: RpcLatencies,
     admission: Admission,
 ) -> Any:
     """Return the handler of all methods. A method that it lacks is answered UNIMPLEMENTED by gRPC."""
@@ -98,24 +101,24 @@ def service_handler(
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(method, response, admission),
+            _answering(name, method, response, latencies, admission),
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
         for name, (method, request, response) in unary.items()
     }
     handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(receiving.receive, rpc.ReceiveMessageResponse, admission),
+        _streaming("ReceiveMessage", receiving.receive, rpc.ReceiveMessageResponse, latencies, admission),
         request_deserializer=rpc.ReceiveMessageRequest.FromString,
         response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
     )
     handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming(pulling.pull, rpc.PullMessageResponse, admission),
+        _streaming("PullMessage", pulling.pull, rpc.PullMessageResponse, latencies, admission),
         request_deserializer=rpc.PullMessageRequest.FromString,
         response_serializer=rpc.PullMessageResponse.SerializeToString,
     )
     handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-        _telemetry(sessions, admission),
+        _telemetry(sessions, latencies, admission),
         request_deserializer=rpc.TelemetryCommand.FromString,
         response_serializer=rpc.TelemetryCommand.SerializeToString,
     )
@@ -123,22 +126,34 @@ def service_handler(
 
 
 def _answering(
-    method: Callable[[Call, Any], Awaitable[Any]], response: type[Any], admission: Admission
+    name: str,
+    method: Callable[[Call, Any], Awaitable[Any]],
+    response: type[Any],
+    latencies: RpcLatencies,
+    admission: Admission,
 ) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a handler that turns every error into the status of a response."""
 
     async def handle(request: Any, context: Any) -> Any:
+        began = time.perf_counter()
+        latencies.open[name] += 1
         try:
-            return await method(await admission.admitted(context, request), request)
+            answer = await method(await admission.admitted(context, request), request)
         except Exception as error:
-            return response(status=status_of(error))
+            answer = response(status=status_of(error))
+        finally:
+            latencies.open[name] -= 1
+        latencies.observe(name, answer.status.code, time.perf_counter() - began)
+        return answer
 
     return handle
 
 
 def _streaming(
+    name: str,
     method: Callable[[Call, Any], AsyncGenerator[Any, None]],
     response: type[Any],
+    latencies: RpcLatencies,
     admission: Admission,
 ) -> Callable[[Any, Any], Awaitable[None]]:
     """Return a handler of a method that yields its responses, and turns its own errors into a status.
@@ -147,30 +162,45 @@ def _streaming(
     """
 
     async def handle(request: Any, context: Any) -> None:
+        began = time.perf_counter()
         try:
             call = await admission.admitted(context, request)
         except Exception as error:
             await context.write(response(status=status_of(error)))
             return
+        latencies.open[name] += 1
+        code: int | None = None
         try:
             async with aclosing(method(call, request)) as responses:
                 async for each in responses:
+                    if code is None:  # the first response has the status
+                        code = each.status.code
                     async with asyncio.timeout(_WRITE_SECONDS):
                         await context.write(each)
         except TimeoutError:
             log.info("stream ended, its client does not read client=%s", call.client_id)
             await context.abort(grpc.StatusCode.ABORTED, "the client does not read the stream")
+        finally:
+            latencies.open[name] -= 1
+            if code is not None:
+                latencies.observe(name, code, time.perf_counter() - began)
 
     return handle
 
 
-def _telemetry(sessions: Sessions, admission: Admission) -> Callable[[Any, Any], Awaitable[None]]:
+def _telemetry(
+    sessions: Sessions, latencies: RpcLatencies, admission: Admission
+) -> Callable[[Any, Any], Awaitable[None]]:
     async def handle(commands: AsyncIterator[rpc.TelemetryCommand], context: Any) -> None:
         try:
             call = admission.stream(context)
         except Refusal as refusal:
             await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
             return
-        await sessions.telemetry(call, admission.admitted_commands(context, commands), context)
+        latencies.open["Telemetry"] += 1
+        try:
+            await sessions.telemetry(call, admission.admitted_commands(context, commands), context)
+        finally:
+            latencies.open["Telemetry"] -= 1
 
     return handle

@@ -16,6 +16,7 @@ from rmq_client.consumer.subscription import Subscription
 from .calls import Call
 from .client_settings import ClientSettings
 from .clients import CONSUMERS, Client, ClientRegistry, TelemetryStream
+from .members import Members, Questions
 from .protocol import definition_pb2 as pb
 from .protocol import service_pb2 as rpc
 from .protocol.definition_pb2 import Code
@@ -31,11 +32,18 @@ class Sessions:
     """What clients report of themselves, and the streams on which the proxy sends them commands."""
 
     def __init__(
-        self, clients: ClientRegistry, client_settings: ClientSettings, transactions: TransactionProducers
+        self,
+        clients: ClientRegistry,
+        client_settings: ClientSettings,
+        transactions: TransactionProducers,
+        members: Members,
+        questions: Questions,
     ) -> None:
         self._clients = clients
         self._client_settings = client_settings
         self._transactions = transactions
+        self._members = members
+        self._questions = questions
         self._readings: set[asyncio.Task[None]] = set()
 
     async def heartbeat(self, call: Call, request: rpc.HeartbeatRequest) -> rpc.HeartbeatResponse:
@@ -95,10 +103,14 @@ class Sessions:
     async def _read(
         self, call: Call, commands: AsyncIterator[rpc.TelemetryCommand], stream: TelemetryStream
     ) -> None:
-        # Clients report stacks and verified messages only if they are asked, and this proxy does not ask.
         async for command in commands:
-            if command.WhichOneof("command") == "settings":
-                await self._settings_reported(call, command.settings, stream)
+            match command.WhichOneof("command"):
+                case "settings":
+                    await self._settings_reported(call, command.settings, stream)
+                case "thread_stack_trace":
+                    self._questions.answered(call.client_id, command.thread_stack_trace.nonce, command)
+                case "verify_message_result":
+                    self._questions.answered(call.client_id, command.verify_message_result.nonce, command)
 
     async def _settings_reported(self, call: Call, settings: pb.Settings, stream: TelemetryStream) -> None:
         kind = settings.WhichOneof("pub_sub")
@@ -120,6 +132,7 @@ class Sessions:
         await stream.write(rpc.TelemetryCommand(status=ok(), settings=merged))
         if client.topics:
             self._transactions.announce_soon()
+        self._members.announce_soon(client)
 
     def _known(self, call: Call) -> Client:
         client = self._clients.get(call.client_id)

@@ -26,6 +26,7 @@ SMALL_BROKER: Final[Mapping[str, object]] = {
     "maxHashSlotNum": 5000,
     "maxIndexNum": 20_000,
     "metricsExporterType": "DISABLE",
+    "grpcServerPort": 0,
     "readyWaitMillis": 200,
     # The disk of a developer's machine may be nearly full.
     "diskSpaceWarningLevelRatio": 99,

@@ -11,6 +11,7 @@ import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
+from rmq_proxy.daemon_settings import ProxyDaemonSettings
 from tests.deploy.tools import DEPLOY, judged, yaml_of
 from tests.support.containerfile import parse
 from tests.support.requirements import tool_or_skip
@@ -64,7 +65,7 @@ def test_compose_accepts_the_files(files: list[Path], monkeypatch: pytest.Monkey
 def test_the_daemons_accept_their_commands() -> None:
     services = _services()
     bin_folder = tool_or_skip("rmq-broker", "this project itself").parent
-    for name in ("namesrv", "broker"):
+    for name in ("namesrv", "broker", "proxy"):
         program, *arguments = services[name]["command"]
         judged([bin_folder / program, *arguments, "--print-config"])
         assert services[name]["healthcheck"]["test"] == ["CMD", "rmq-health", name]
@@ -79,6 +80,11 @@ def test_a_new_container_keeps_the_brokers_identity() -> None:
     assert broker["depends_on"]["namesrv"]["condition"] == "service_healthy"
 
 
+def test_the_proxy_serves_its_port() -> None:
+    port = ProxyDaemonSettings().grpc_server_port
+    assert _services()["proxy"]["ports"] == [f"{port}:{port}"]
+
+
 def test_the_brokers_ports_are_equal_outside_and_inside() -> None:
     port, namesrv_port = BrokerSettings().listen_port, NamesrvSettings().listen_port
     services = _services()
@@ -86,7 +92,7 @@ def test_the_brokers_ports_are_equal_outside_and_inside() -> None:
     assert services["namesrv"]["ports"] == [f"{namesrv_port}:{namesrv_port}"]
 
 
-@pytest.mark.parametrize("name", ["namesrv", "broker"])
+@pytest.mark.parametrize("name", ["namesrv", "broker", "proxy"])
 def test_daemons_are_confined_and_have_time_to_stop(name: str) -> None:
     service = _services()[name]
     assert service["read_only"] is True
@@ -95,6 +101,9 @@ def test_daemons_are_confined_and_have_time_to_stop(name: str) -> None:
     grace = _SECONDS.fullmatch(service["stop_grace_period"])
     assert grace is not None
     assert int(grace[1]) >= BrokerSettings().shutdown_wait_seconds + 10
+    if name == "proxy":
+        assert "volumes" not in service, "a proxy has no state"
+        return
     (volume,) = service["volumes"]
     assert volume == f"{name}:{parse(DEPLOY / 'Containerfile')[-1].last('VOLUME').text}"
 
@@ -119,7 +128,7 @@ def test_mounted_files_and_build_files_exist() -> None:
 
 def test_pages_without_a_password_are_local_only() -> None:
     services = _services()
-    for name in set(services) - {"namesrv", "broker"}:
+    for name in set(services) - {"namesrv", "broker", "proxy"}:
         assert all(port.startswith("127.0.0.1:") for port in services[name].get("ports", []))
 
 

@@ -17,7 +17,8 @@ from pyspark_rocketmq.lag import LagListener
 from tests.deploy.tools import DEPLOY, yaml_of
 from tests.support.broker_requests import ask_among_notifications, heartbeat, pull, send, sent
 from tests.support.fake_controller import fake_controller
-from tests.support.own_servers import OwnBroker, OwnNamesrv, OwnShards
+from tests.support.grpc_client import grpc_client, message
+from tests.support.own_servers import OwnBroker, OwnNamesrv, OwnProxy, OwnShards
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.promql import labels_grouped_by, metrics_asked_for
 from tests.support.raw_client import raw_client
@@ -53,7 +54,7 @@ def _of_a_stream() -> Iterator[tuple[str, frozenset[str]]]:
 async def labels(tmp_path: Path) -> _Labels:
     """The labels of each metric of a stream, and of daemons that served clients."""
     found: defaultdict[str, frozenset[str]] = defaultdict(lambda: _ADDED)
-    ports = [free_port() for _ in range(5)]
+    ports = [free_port() for _ in range(6)]
     replica = {"brokerRole": "SLAVE", "brokerId": "1"}
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
     async with (
@@ -72,6 +73,8 @@ async def labels(tmp_path: Path) -> _Labels:
         OwnBroker(namesrv.address, home=tmp_path / "broker", settings=metrics[1]) as broker,
         OwnBroker(namesrv.address, home=tmp_path / "replica", settings={**metrics[2], **replica}),
         OwnShards(namesrv.address, 1, home=tmp_path / "shards", settings=metrics[3]),
+        OwnProxy(namesrv.address, home=tmp_path / "proxy", settings=metrics[5]) as proxy,
+        grpc_client(proxy.address) as grpc_member,
         raw_client(broker.port) as member,
         raw_client(broker.port) as client,
     ):
@@ -79,6 +82,8 @@ async def labels(tmp_path: Path) -> _Labels:
         await ask_among_notifications(client, heartbeat("c2", "CG", {"T": "a"}))
         sent((await ask_among_notifications(client, send("T", b"x" * 100)))[0])
         await ask_among_notifications(client, pull("T", "CG", commit=0))
+        await grpc_member.produce("T")
+        await grpc_member.send(message("T"))
         async with asyncio.timeout(30):
             # Until the replica has found its master.
             while "rmq_replica_lag_seconds" not in found:

@@ -12,7 +12,7 @@ from tests.deploy.tools import DEPLOY, judged
 from tests.support.requirements import tool_or_skip
 
 UNITS = DEPLOY / "systemd"
-_NAMES = ["namesrv", "broker"]
+_NAMES = ["namesrv", "broker", "proxy"]
 _SYSTEMD = "Debian package systemd"
 # systemd's exposure level, 0 (confined) to 100 (unconfined). The rest is the network, which servers need.
 _MOST_EXPOSURE = 20
@@ -81,6 +81,7 @@ def test_the_broker_can_read_the_boot_id(name: str) -> None:
     assert "ProcSubset" not in _values(name)
 
 
-def test_both_daemons_can_serve_metrics_on_one_machine() -> None:
-    conf = (UNITS / "namesrv.conf").read_text()
-    assert f"metricsPromExporterPort={BrokerSettings().metrics_port + 1}\n" in conf
+def test_all_daemons_can_serve_metrics_on_one_machine() -> None:
+    for number, name in enumerate(("namesrv", "proxy"), 1):
+        conf = (UNITS / f"{name}.conf").read_text()
+        assert f"metricsPromExporterPort={BrokerSettings().metrics_port + number}\n" in conf

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from rmq_broker.standalone import build_standalone
+from rmq_broker.standalone import Standalone, build_standalone
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.daemon.lifecycle import StartError
@@ -233,6 +235,48 @@ async def test_a_standalone_broker_starts_its_own_name_server(tmp_path: Path) ->
         async with raw_client(both.namesrv.port) as client:
             answer = await client.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102"))
             assert f"{LOOPBACK}:{both.broker.port}" in answer.body.decode()
+    finally:
+        await both.stop()
+        await supervisor.stop()
+
+
+async def _standalone(folder: Path) -> tuple[Standalone, TaskSupervisor]:
+    """Build one whose operator has not chosen a port for gRPC."""
+    configuration = broker_configuration(folder)
+    configuration.settings.model_fields_set.discard("grpc_server_port")
+    supervisor = TaskSupervisor(lambda name, error: None)
+    return await build_standalone(configuration, supervisor, namesrv_port=0), supervisor
+
+
+async def test_a_standalone_broker_serves_grpc_on_a_free_port(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = socket.socket()
+    with suppress(OSError):  # another process has it
+        taken.bind((LOOPBACK, 8081))
+        taken.listen()
+    with taken:
+        both, supervisor = await _standalone(tmp_path)
+        try:
+            ready_text = await both.start()
+            assert re.search(rf" grpc {LOOPBACK}:\d+$", ready_text)
+            assert not ready_text.endswith(":8081")
+            assert "gRPC port taken port=8081; any free port is used" in caplog.text
+        finally:
+            await both.stop()
+            await supervisor.stop()
+
+
+async def test_a_standalone_broker_goes_without_grpc_if_it_is_not_installed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    caplog.set_level(logging.INFO)
+    both, supervisor = await _standalone(tmp_path)
+    try:
+        assert "grpc" not in await both.start()
+        text = "gRPC is off, the package grpc is not installed; pip install 'rmq[proxy]' adds it"
+        assert caplog.text.count(text) == 1
     finally:
         await both.stop()
         await supervisor.stop()

@@ -149,6 +149,16 @@ class GrpcClient:
             settings.publishing.topics.add().name = topic
         return await self.report(settings)
 
+    async def tell(self, status: pb.Status, nonce: str, *, stacks: str | None = None) -> None:
+        """Answer a command of the proxy: with the stacks of threads, or that a message was verified."""
+        answer = rpc.TelemetryCommand(status=status)
+        if stacks is None:
+            answer.verify_message_result.nonce = nonce
+        else:
+            answer.thread_stack_trace.nonce = nonce
+            answer.thread_stack_trace.thread_stack_trace = stacks
+        await self._stream.write(answer)
+
     async def status_of_stream(self) -> grpc.StatusCode:
         """Return the code with which the proxy ended the telemetry stream."""
         code: grpc.StatusCode = await self._stream.code()

@@ -207,6 +207,7 @@ class OwnProxy(_OwnServer):
             "bindAddress": LOOPBACK,
             "namesrvAddr": self.namesrv_address,
             "grpcShutdownTimeSeconds": "1",
+            "metricsExporterType": "DISABLE",
             **self.settings,
         }
 

@@ -22,6 +22,7 @@ async def running_proxy(namesrv_address: str, **keys: Any) -> AsyncIterator[Prox
         "grpcServerPort": 0,
         "bindAddress": LOOPBACK,
         "grpcShutdownTimeSeconds": 1,
+        "metricsExporterType": "DISABLE",
         **_SHORT_TIMES,
         **keys,
     }

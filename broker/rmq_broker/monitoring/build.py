@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmq_remoting.daemon.cache_metrics import CacheCollector
 from rmq_remoting.daemon.exposition import Collector
+from rmq_remoting.daemon.histogram import Histogram
+from rmq_remoting.daemon.latency_metrics import LatencyLabels
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tls_metrics import TlsCollector
 
@@ -38,6 +40,16 @@ if TYPE_CHECKING:
     from ..settings.broker import BrokerSettings
 
 
+class GrpcMetrics(Protocol):
+    """The metrics of a gRPC face in this process."""
+
+    def collector(self) -> Collector:
+        """Return the collector of the face."""
+
+    def latencies(self) -> Mapping[LatencyLabels, Histogram]:
+        """Return the latencies of gRPC calls."""
+
+
 def build_runtime_info(settings: BrokerSettings, services: Services, tiers: Tiers) -> RuntimeInfo:
     """Build the answer to request 28."""
     topics, groups, modes = services.topics.table, services.groups.table, services.pops.modes
@@ -64,6 +76,7 @@ def build_metrics(
     smallest: SmallestBroker,
     caches: Iterable[BoundedCache[Any, Any]],
     clocks: Clocks,
+    grpc: GrpcMetrics | None = None,
 ) -> BrokerMetrics:
     """Build the collectors of all services, and the server that shows them.
 
@@ -97,7 +110,11 @@ def build_metrics(
         ReplicationCollector(replication, storage.store, now_ms),
         ActingCollector(smallest, services.escape, services.transactions.checks),
         CacheCollector((*services.caches, *caches)),
-        RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
+        RemotingCollector(
+            listeners.main.dispatcher,
+            {"main": listeners.main, "fast": listeners.fast},
+            None if grpc is None else grpc.latencies,
+        ),
         TlsCollector(listeners.contexts),
     )
     if replication.metadata is not None:
@@ -106,4 +123,6 @@ def build_metrics(
         collectors += (ControllerCollector(replication.controlled.member),)
     if services.replays is not None:
         collectors += (services.replays,)
+    if grpc is not None:
+        collectors += (grpc.collector(),)
     return BrokerMetrics(settings, supervisor, collectors)

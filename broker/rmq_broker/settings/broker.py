@@ -106,11 +106,11 @@ class BrokerSettings(
             raise ValueError(
                 "signatureReplayWindowSeconds needs signed requests: set authenticationEnabled=true, too"
             )
-        self._check_grpc()
+        self.check_grpc()
         return [*notes, *super().resolve()]
 
-    def _check_grpc(self) -> None:
-        """Check that gRPC opens no way around access control and TLS, and that it has routes."""
+    def check_grpc(self) -> None:
+        """Check that gRPC opens no way around access control and TLS. Raises ValueError."""
         if not self.grpc_server_port:
             return
         if self.authentication_enabled and self.own_keys is None:

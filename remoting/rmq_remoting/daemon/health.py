@@ -1,6 +1,8 @@
-"""The command `rmq-health`: send a request that only a running name server or broker answers.
+"""The command `rmq-health`: send a request that only a running name server, broker or proxy answers.
 
-    rmq-health [namesrv|broker] [HOST:PORT]    exit code 0: the daemon answers; 1: it does not, with the cause
+    rmq-health [namesrv|broker|proxy] [HOST:PORT]
+
+    exit code 0: the daemon answers; 1: it does not, with the cause
 
 Without a role the command asks the daemon that listens on its usual port on this machine, as in a container.
 
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from ..codes import RequestCode, ResponseCode
 from ..command import RemotingCommand
 from ..framing import FrameDecoder, encode_frame
+from .grpc_health import NotServing, check_grpc
 
 _LOCALHOST = "127.0.0.1"
 _READ_BYTES = 64 * 1024
@@ -31,11 +34,11 @@ class Unhealthy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A kind of daemon: its usual port, and the request that it answers."""
+    """A kind of daemon: its usual port, and the request that it answers; None: gRPC's health check."""
 
     name: str
     port: int
-    request: RequestCode
+    request: RequestCode | None
 
 
 ROLES = {
@@ -43,12 +46,19 @@ ROLES = {
     for role in (
         Role("broker", 10911, RequestCode.GET_BROKER_RUNTIME_INFO),
         Role("namesrv", 9876, RequestCode.GET_BROKER_CLUSTER_INFO),
+        Role("proxy", 8081, None),
     )
 }
 
 
 def check(role: Role, host: str, port: int, timeout_seconds: float) -> None:
     """Send the request to this address; the timeout bounds all of it. Raises Unhealthy, OSError."""
+    if role.request is None:
+        try:
+            check_grpc(host, port, timeout_seconds)
+        except NotServing as error:
+            raise Unhealthy(str(error)) from error
+        return
     deadline = time.monotonic() + timeout_seconds
     request = RemotingCommand.request(role.request)
     with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
@@ -82,7 +92,7 @@ def _listening() -> Role:
         except OSError:
             continue
         return role
-    ports = " and ".join(f"{role.port} ({role.name})" for role in ROLES.values())
+    ports = ", ".join(f"{role.port} ({role.name})" for role in ROLES.values())
     raise Unhealthy(f"nothing listens on {ports}; for another address: rmq-health ROLE HOST:PORT")
 
 

@@ -11,6 +11,7 @@ from ..dispatch import LATENCY_BOUNDS_MS, Dispatcher, Latency, Registration
 from ..server import RemotingServer
 from .exposition import Family, Field, counter, fields_of
 from .histogram import Histogram
+from .latency_metrics import FurtherLatencies, rpc_latency
 
 _TIER_FIELDS: Final = {
     "capacity": Field("rmq_tier_capacity", "gauge", "Bound of the requests that wait in a tier."),
@@ -76,7 +77,14 @@ class RemotingCollector:
     The requests of a listener with a dispatcher of its own are added to those of the others.
     """
 
-    def __init__(self, dispatcher: Dispatcher, servers: Mapping[str, RemotingServer]) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        servers: Mapping[str, RemotingServer],
+        further_latencies: FurtherLatencies | None = None,
+    ) -> None:
+        """`further_latencies` are of other ports of the process: a metric must be exposed in one piece."""
+        self._further_latencies = further_latencies
         self._dispatcher = dispatcher
         self._servers = servers
         # Without duplicates, in a fixed order.
@@ -121,13 +129,8 @@ class RemotingCollector:
             counts.items(),
             ("request_code", "response_code"),
         )
-        yield Family(
-            "rocketmq_rpc_latency_milliseconds",
-            "histogram",
-            "From the read of a request to its answer; of one that was held, with that time.",
-            self._latencies().items(),
-            ("request_code", "response_code", "is_long_polling", "result", "protocol_type"),
-        )
+        further = {} if self._further_latencies is None else self._further_latencies()
+        yield rpc_latency({**self._latencies(), **further})
         yield counter(
             "rmq_requests_unsupported_total",
             "Requests whose code nobody takes.",

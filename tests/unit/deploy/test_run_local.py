@@ -63,7 +63,7 @@ class Local:
 
 
 @asynccontextmanager
-async def _local(folder: Path, *arguments: str) -> AsyncIterator[Local]:
+async def _local(folder: Path, *arguments: str, python_path: Path | None = None) -> AsyncIterator[Local]:
     programs = folder / "bin"
     programs.mkdir()
     (programs / "python").symlink_to(sys.executable)
@@ -80,7 +80,7 @@ async def _local(folder: Path, *arguments: str) -> AsyncIterator[Local]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=folder,
-        env=os.environ | {"PYTHONHOME": sys.base_prefix},
+        env=os.environ | {"PYTHONHOME": sys.base_prefix, "PYTHONPATH": str(python_path or "")},
     )
     try:
         yield Local(process, said)
@@ -113,13 +113,35 @@ async def test_a_signal_stops_the_broker_before_the_name_server(
         ]
 
 
+async def test_grpc_is_served_if_it_is_installed(tmp_path: Path) -> None:
+    for name in ("grpc", "grpc_health", "grpc_reflection"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    async with _local(tmp_path, python_path=tmp_path) as local:
+        await local.shows("stop ")
+        chosen = local.events()[1].endswith(" --set grpcServerPort=8081")
+        local.process.send_signal(signal.SIGTERM)
+        _, errors = await local.ends()
+        assert chosen or "port 8081 is taken" in errors
+
+
+async def test_grpc_is_off_if_it_is_not_installed(tmp_path: Path) -> None:
+    async with _local(tmp_path) as local:
+        await local.shows("stop ")
+        assert "grpcServerPort" not in local.events()[1]
+        local.process.send_signal(signal.SIGTERM)
+        assert "gRPC is off, it is not installed" in (await local.ends())[1]
+
+
 async def test_other_ports_and_addresses_can_be_chosen(tmp_path: Path) -> None:
-    async with _local(tmp_path, "--bind", "0.0.0.0", "--broker-port", "20911") as local:
+    async with _local(
+        tmp_path, "--bind", "0.0.0.0", "--broker-port", "20911", "--grpc-port", "8082"
+    ) as local:
         await local.shows("reachable    by every host that can reach 0.0.0.0")
         await local.shows("stop ")
         assert local.events()[1] == (
             "rmq-broker starts -n 127.0.0.1:19876 --store data --set bindAddress=0.0.0.0"
-            " --set listenPort=20911"
+            " --set listenPort=20911 --set grpcServerPort=8082"
         )
 
 

@@ -162,9 +162,15 @@ async def test_messages_of_a_client_that_has_gone_are_visible_soon(bench: Bench,
     assert bench.renewals.held_count == 0
 
 
-async def test_a_stop_releases_all_messages(bench: Bench) -> None:
+async def test_a_stop_leaves_receipts_valid_that_the_client_knows(bench: Bench) -> None:
     await bench.renewals.stop()
-    assert bench.pops.changes == [1000]
+    assert bench.pops.changes == []
+
+
+async def test_a_stop_releases_messages_with_a_handle_that_only_the_proxy_knows(bench: Bench) -> None:
+    await bench.after(50)
+    await bench.renewals.stop()
+    assert bench.pops.changes == [60_000, 1000]
 
 
 def test_delays_of_redeliveries_are_those_of_the_groups_policy() -> None:

@@ -1,0 +1,155 @@
+"""Metrics of the gRPC face, besides those of every daemon.
+
+`rocketmq_proxy_up` and `rocketmq_rpc_latency_milliseconds` have the names of Apache RocketMQ 5.3.3
+(ProxyMetricsManager, RemotingMetricsManager). Apache's proxy measures no latencies of gRPC.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from rmq_remoting.daemon.exposition import Collector, Family, counter, gauge
+from rmq_remoting.daemon.latency_metrics import rpc_latency
+from rmq_remoting.daemon.metrics import (
+    GarbageCollectionProbe,
+    LoopLagProbe,
+    MetricsRegistry,
+    ProcessCollector,
+    TaskCollector,
+)
+from rmq_remoting.daemon.metrics_server import MetricsServer
+
+from .clients import ClientRegistry
+from .latencies import RpcLatencies, label
+from .protocol.definition_pb2 import ClientType
+from .receiving import Receiving
+from .refreshing_cache import RefreshingCache
+from .renewals import Renewals
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
+    from .daemon_settings import ProxyDaemonSettings
+
+_NODE_TYPE: Final = "proxy"
+
+
+class ProxyMetrics:
+    """The metrics of a proxy's process, served over HTTP if the settings enable it."""
+
+    def __init__(
+        self, settings: ProxyDaemonSettings, supervisor: TaskSupervisor, collectors: Iterable[Collector]
+    ) -> None:
+        self._settings = settings
+        self._probes = (LoopLagProbe(), GarbageCollectionProbe())
+        labels = {
+            "cluster": settings.rocketmq_cluster_name,
+            "node_type": _NODE_TYPE,
+            "node_id": settings.proxy_name,
+            **settings.metrics_extra_labels,
+        }
+        self.registry = MetricsRegistry(labels)
+        for collector in (*collectors, *self._probes, ProcessCollector(), TaskCollector(supervisor)):
+            self.registry.register(collector)
+        self._server = MetricsServer(self.registry)
+        self.port: int | None = None
+
+    async def start(self) -> None:
+        """Start the probes and the HTTP server. Raises StartError."""
+        for probe in self._probes:
+            probe.start()
+        if self._settings.metrics_enabled:
+            host = self._settings.metrics_host or self._settings.bind_address
+            self.port = await self._server.start(
+                host, self._settings.metrics_port, is_default=self._settings.metrics_port_is_default
+            )
+
+    async def stop(self) -> None:
+        """Stop them."""
+        for probe in self._probes:
+            probe.stop()
+        await self._server.stop()
+
+
+class ProxyCollector:
+    """Clients, calls, and the messages that the proxy keeps invisible."""
+
+    def __init__(
+        self,
+        mode: str,
+        clients: ClientRegistry,
+        latencies: RpcLatencies,
+        receiving: Receiving,
+        renewals: Renewals,
+        caches: Iterable[RefreshingCache[Any]],
+        *,
+        has_latencies: bool,
+    ) -> None:
+        """`mode`: cluster or local. Without `has_latencies` the collector of the process's port has them."""
+        self._mode = mode
+        self._clients = clients
+        self._latencies = latencies
+        self._receiving = receiving
+        self._renewals = renewals
+        self._caches = list(caches)
+        self._has_latencies = has_latencies
+
+    def collect(self) -> Iterable[Family]:
+        """Yield the metrics of the face."""
+        yield Family(
+            "rocketmq_proxy_up", "gauge", "1: the proxy serves.", [((self._mode,), 1)], ("proxy_mode",)
+        )
+        if self._has_latencies:
+            yield rpc_latency(self._latencies.series())
+        yield from self._of_clients()
+        yield Family(
+            "rmq_proxy_calls_open",
+            "gauge",
+            "Calls that have begun and not ended, by method; `telemetry` counts streams.",
+            [((label(method),), number) for method, number in self._latencies.open.items()],
+            ("method",),
+        )
+        yield from self._of_messages()
+        yield Family(
+            "rmq_proxy_cache_entries",
+            "gauge",
+            "Entries in a cache of routes, topics or groups.",
+            [((cache.name,), len(cache)) for cache in self._caches],
+            ("cache",),
+        )
+
+    def _of_clients(self) -> Iterable[Family]:
+        kinds = Counter(client.settings.client_type for client in self._clients.all())
+        yield Family(
+            "rmq_proxy_clients",
+            "gauge",
+            "Clients that have reported their settings, by type.",
+            [((ClientType.Name(kind).lower(),), number) for kind, number in kinds.items()],
+            ("client_type",),
+        )
+        yield counter(
+            "rmq_proxy_clients_expired_total",
+            "Clients that counted as gone because their heartbeats stopped.",
+            self._clients.expired,
+        )
+
+    def _of_messages(self) -> Iterable[Family]:
+        renewals = self._renewals
+        yield gauge(
+            "rmq_proxy_renewed_messages",
+            "Unacknowledged messages of push consumers that the proxy keeps invisible.",
+            renewals.held_count,
+        )
+        yield counter(
+            "rmq_proxy_renewals_total", "Invisible times that the proxy has renewed.", renewals.succeeded
+        )
+        yield counter(
+            "rmq_proxy_renewals_failed_total", "Renewals that brokers refused or missed.", renewals.failed
+        )
+        yield counter(
+            "rmq_proxy_undelivered_messages_total",
+            "Received messages that could not be written to their client, and were returned to the broker.",
+            self._receiving.undelivered,
+        )
