@@ -15,6 +15,7 @@ from rmq_proxy import clients as clients_module
 from rmq_proxy import service as service_module
 from rmq_proxy.calls import Peers
 from rmq_proxy.clients import ClientRegistry
+from rmq_proxy.latencies import RpcLatencies
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_proxy.service import NAME, Admission
@@ -158,7 +159,9 @@ async def test_a_stream_that_is_not_read_gives_up_its_messages(monkeypatch: pyte
             return "ipv4:127.0.0.1:1"
 
     context = Stalled()
-    handle = service_module._streaming(responses, rpc.ReceiveMessageResponse, Admission(Peers()))
+    handle = service_module._streaming(
+        "ReceiveMessage", responses, rpc.ReceiveMessageResponse, RpcLatencies(), Admission(Peers())
+    )
     await handle(rpc.ReceiveMessageRequest(), context)
     assert (given_up, context.code) == (["messages"], grpc.StatusCode.ABORTED)
 
