@@ -1,6 +1,6 @@
 """kill -9 of proxy, broker and consumers under load of gRPC clients.
 
-No accepted message is lost, none comes again after its acknowledgement, and message groups stay in order.
+No accepted message is lost, an acknowledged one is not redelivered, and message groups stay in order.
 Two rounds for each victim; RMQ_CRASH_ROUNDS sets their number (`make test-crash`: 50).
 """
 
