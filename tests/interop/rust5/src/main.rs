@@ -16,6 +16,7 @@ use rocketmq::{Producer, SimpleConsumer};
 
 const INVISIBLE: Duration = Duration::from_secs(3);
 const REQUEST: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(100);
 const HELD: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -70,7 +71,16 @@ impl Scenario {
         let (end, all) = (Instant::now() + PATIENCE, FilterExpression::new(FilterType::Tag, "*"));
         let mut accepted = 0;
         while accepted < count && Instant::now() < end {
-            for view in consumer.receive_with(&self.topic, &all, 16, INVISIBLE).await? {
+            // The client takes "no new message" for an error.
+            let views = match consumer.receive_with(&self.topic, &all, 16, INVISIBLE).await {
+                Ok(views) => views,
+                Err(error) => {
+                    eprintln!("nothing received: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            for view in views {
                 let refused = refuses(&view);
                 print_view(event, &view, !refused);
                 if !refused {
