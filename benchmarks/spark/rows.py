@@ -31,9 +31,9 @@ _SMALL_MESSAGES: Final = 2_000_000
 _LARGE_MESSAGES: Final = 500_000
 _SINK_ROWS: Final = 1_000_000
 _MICRO_ROWS: Final = 100  # for each queue
-_MICRO_BATCHES: Final = 8
+_MICRO_BATCHES: Final = 5
 # Spark compiles and the JVM warms up in the first batches of a query.
-_MICRO_UNCOUNTED: Final = 4
+_MICRO_UNCOUNTED: Final = 3
 # Of a stream whose first micro-batch does not count.
 _STREAM_BATCHES: Final = 4
 _MICRO_TRIES: Final = 100

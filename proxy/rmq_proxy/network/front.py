@@ -156,18 +156,20 @@ class _ClientSide(_Side):
         """Connect to the gRPC server, and pass on the bytes received so far."""
         assert self.transport is not None
         loop = asyncio.get_running_loop()
+        port = self._front.port_for(self._first[0])
         try:
-            port = self._front.port_for(self._first[0])
-            _, side = await loop.create_connection(lambda: _ServerSide(self._front, self), _LOOPBACK, port)
+            await loop.create_connection(lambda: _ServerSide(self._front, self), _LOOPBACK, port)
         except OSError as error:
             log.warning("gRPC connection dropped cause=%s", error)
             self.abort()
-            return
-        if self.transport.is_closing() or side.transport is None:
+
+    def linked(self, side: _ServerSide, to_server: asyncio.Transport) -> None:
+        """Exchange bytes with the gRPC server from now on."""
+        if self.transport is None or self.transport.is_closing():
             side.abort()
             return
         self.other, side.other = side, self
-        side.transport.write(self._first)
+        to_server.write(self._first)
         self._first = b""
         self.transport.resume_reading()
 
@@ -189,6 +191,8 @@ class _ServerSide(_Side):
         host, port = peer_address(self._client.transport.get_extra_info("peername"))
         # Before the first byte, so that no call can arrive without it.
         self._front.names[self._name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        # Here, not after the connect: the server sends its settings at once, and none of them may be lost.
+        self._client.linked(self, self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._front.names.pop(self._name, None)

@@ -98,7 +98,7 @@ async def test_a_cancelled_start_is_undone(
             if arguments in ((), ("g",)):
                 here.call_soon_threadsafe(starting[0].cancel)
                 try:
-                    await asyncio.sleep(0.02)
+                    await until(starting[0].cancelling)
                 finally:
                     has_ended.set()
 

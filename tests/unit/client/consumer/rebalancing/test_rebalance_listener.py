@@ -79,9 +79,8 @@ async def test_exceptions_and_slow_calls_are_logged(caplog: pytest.LogCaptureFix
             finally:
                 cancelled.set()
 
-    calls = _calls(Listener(), timeout_seconds=0.01)
-    await calls.assigned([_QUEUE])
-    await calls.revoked([_QUEUE])
+    await _calls(Listener()).assigned([_QUEUE])
+    await _calls(Listener(), timeout_seconds=0.01).revoked([_QUEUE])
     assert cancelled.is_set()
     assert "rebalance listener failed method=on_assigned" in caplog.text
     assert "rebalance listener too slow method=on_revoked after_seconds=0.01" in caplog.text
