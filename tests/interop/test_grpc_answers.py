@@ -71,6 +71,9 @@ _OUR_LOCAL_CODES: Final[Mapping[str, object]] = {
     "ForwardMessageToDeadLetterQueue: handle unknown broker": _BAD_HANDLE,
     "receive: unknown topic": [("TOPIC_NOT_FOUND", [])],
 }
+# In LOCAL form the broker gets heartbeats of gRPC consumers, and creates the retry topics of their groups.
+# The first heartbeat may come before or after these requests.
+_RETRY_TOPIC: Final = ("route, topic retry", "assignment, topic retry")
 # Only the text differs: ours names the value and the rule, and repeats no `0` of a broker.
 _OUR_TEXTS: Final = frozenset(
     {
@@ -99,6 +102,9 @@ def test_ours_answers_as_apaches(
     apaches: Transcript = json_file(f"{_FOLDER}/{golden}.json")
     ours = _transcribed(stack, tmp_path)
     assert ours.keys() == apaches.keys()
+    if stack is own_local_form:
+        for name in _RETRY_TOPIC:
+            assert status_codes(ours.pop(name)) in (_OK, [("TOPIC_NOT_FOUND", [])])
     different = {
         name: status_codes(answer)
         for name, answer in ours.items()
