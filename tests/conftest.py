@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if IS_COMPILED:
         for item in items:
             if item.get_closest_marker("interpreted") is not None:
-                item.add_marker(pytest.mark.skip("replaces a part of a compiled module"))
+                item.add_marker(pytest.mark.skip("is for the interpreted form only"))
     if config.getoption("--long"):
         return
     long_ones = [item for item in items if item.get_closest_marker("long") is not None]
