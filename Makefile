@@ -122,7 +122,7 @@ $(COMPILED): $(WHEEL_BUILT)
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker, gRPC and the command rmq into $(VENV) (about 130 MB)"
+	@echo "Installing the broker, gRPC and the command rmq into $(VENV) (about 140 MB)"
 	$(PIP_INSTALL) -e '.[cli,proxy]'
 	@touch $@
 
