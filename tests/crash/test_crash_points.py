@@ -80,6 +80,7 @@ class Points:
             return
 
 
+@pytest.mark.interpreted  # a crash point replaces a function
 @pytest.mark.timeout(240)
 async def test_crash_points_lose_no_acknowledged_message(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)
