@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from rmq_remoting.daemon.daemon_metrics import DaemonMetrics
 from rmq_remoting.daemon.exposition import Collector, Family, counter, gauge
 from rmq_remoting.daemon.latency_metrics import rpc_latency
-from rmq_remoting.daemon.metrics import (
-    GarbageCollectionProbe,
-    LoopLagProbe,
-    MetricsRegistry,
-    ProcessCollector,
-    TaskCollector,
-)
-from rmq_remoting.daemon.metrics_server import MetricsServer
 
 from .clients import ClientRegistry
 from .latencies import RpcLatencies, label
@@ -33,44 +26,19 @@ if TYPE_CHECKING:
 
     from .daemon_settings import ProxyDaemonSettings
 
-_NODE_TYPE: Final = "proxy"
 
-
-class ProxyMetrics:
-    """The metrics of a proxy's process, served over HTTP if the settings enable it."""
+class ProxyMetrics(DaemonMetrics):
+    """The metrics of a proxy's process."""
 
     def __init__(
         self, settings: ProxyDaemonSettings, supervisor: TaskSupervisor, collectors: Iterable[Collector]
     ) -> None:
-        self._settings = settings
-        self._probes = (LoopLagProbe(), GarbageCollectionProbe())
         labels = {
             "cluster": settings.rocketmq_cluster_name,
-            "node_type": _NODE_TYPE,
+            "node_type": "proxy",
             "node_id": settings.proxy_name,
-            **settings.metrics_extra_labels,
         }
-        self.registry = MetricsRegistry(labels)
-        for collector in (*collectors, *self._probes, ProcessCollector(), TaskCollector(supervisor)):
-            self.registry.register(collector)
-        self._server = MetricsServer(self.registry)
-        self.port: int | None = None
-
-    async def start(self) -> None:
-        """Start the probes and the HTTP server. Raises StartError."""
-        for probe in self._probes:
-            probe.start()
-        if self._settings.metrics_enabled:
-            host = self._settings.metrics_host or self._settings.bind_address
-            self.port = await self._server.start(
-                host, self._settings.metrics_port, is_default=self._settings.metrics_port_is_default
-            )
-
-    async def stop(self) -> None:
-        """Stop them."""
-        for probe in self._probes:
-            probe.stop()
-        await self._server.stop()
+        super().__init__(settings, settings.bind_address, labels, supervisor, collectors)
 
 
 class ProxyCollector:

@@ -277,8 +277,7 @@ class Connection:
     def answer_written(self) -> None:
         """Count the end of such a request, after its response was written."""
         self._deferred -= 1
-        if self._is_failing:
-            self._end_if_answered()
+        self._end_if_answered()
 
     def _end_if_answered(self) -> None:
         if self._is_failing and not (self._deferred or self._pooled):

@@ -10,15 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.bodies.heartbeat import ConsumeType
+from rmq_remoting.daemon.daemon_metrics import DaemonMetrics
 from rmq_remoting.daemon.exposition import PAUSE, Family, counter
-from rmq_remoting.daemon.metrics import (
-    GarbageCollectionProbe,
-    LoopLagProbe,
-    MetricsRegistry,
-    ProcessCollector,
-    TaskCollector,
-)
-from rmq_remoting.daemon.metrics_server import MetricsServer
 
 from ..groups.names import is_system_group
 from ..offsets.table import NO_OFFSET
@@ -56,41 +49,18 @@ _LAST_VERSION: Final = 611  # V5_9_9
 _QUEUES_PER_STEP: Final = 256
 
 
-class BrokerMetrics:
-    """The broker's collectors and those of every daemon, served over HTTP if the settings enable it."""
+class BrokerMetrics(DaemonMetrics):
+    """The metrics of a broker's process."""
 
     def __init__(
         self, settings: BrokerSettings, supervisor: TaskSupervisor, collectors: Iterable[Collector]
     ) -> None:
-        self._settings = settings
-        self._probes = (LoopLagProbe(), GarbageCollectionProbe())
         labels = {
             "cluster": settings.broker_cluster_name,
             "node_type": "broker",
             "node_id": settings.broker_name,
-            **settings.metrics_extra_labels,
         }
-        self.registry = MetricsRegistry(labels)
-        for collector in (*collectors, *self._probes, ProcessCollector(), TaskCollector(supervisor)):
-            self.registry.register(collector)
-        self._server = MetricsServer(self.registry)
-        self.port: int | None = None
-
-    async def start(self) -> None:
-        """Start the probes and the HTTP server."""
-        for probe in self._probes:
-            probe.start()
-        if self._settings.metrics_enabled:
-            host = self._settings.metrics_host or self._settings.bind_address
-            self.port = await self._server.start(
-                host, self._settings.metrics_port, is_default=self._settings.metrics_port_is_default
-            )
-
-    async def stop(self) -> None:
-        """Stop them."""
-        for probe in self._probes:
-            probe.stop()
-        await self._server.stop()
+        super().__init__(settings, settings.bind_address, labels, supervisor, collectors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ gRPC asks for the certificate at each handshake. Open connections keep theirs.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,62 +13,34 @@ from typing import Any, Final
 import grpc
 
 from rmq_remoting.daemon.certificates import expiry_of, self_signed_pem
-from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
-from rmq_remoting.daemon.tls_contexts import TlsFilesError, server_context
+from rmq_remoting.daemon.tls_contexts import server_context
+from rmq_remoting.daemon.tls_reloads import TlsFilesError, TlsReloads
 from rmq_remoting.daemon.tls_settings import ClientAuthentication, TlsSettings
 
 log = logging.getLogger("rmq.tls")
 
 TASK: Final = "gRPC: certificate"
-_CHECK_SECONDS: Final = 1.0
-
-# Device, inode, size, time of the last change; None for a file that is missing.
-_FileState = tuple[int, int, int, int] | None
 
 
-class GrpcCertificates:
+class GrpcCertificates(TlsReloads[Any]):
     """The certificate and key of the port, and the authorities of its clients."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._configuration: Any = None
         self._is_new = False
-        self._states: list[_FileState] = []
-        # For metrics.
-        self.reloads = 0
-        self.failed_reloads = 0
-        self.expires_at: float | None = None  # of the certificate, in seconds since 1970
 
     def load(self) -> Any:
         """Read the files, and return the credentials of the server. Blocks. Raises StartError."""
-        self._states = self._file_states()
-        try:
-            self._use(*self._read())
-        except TlsFilesError as error:
-            raise StartError(str(error)) from error
+        self._load_at_start()
         require = self._settings.client_authentication is ClientAuthentication.REQUIRE
         return grpc.dynamic_ssl_server_credentials(self._configuration, self._fetch, require)
 
     def watch(self, supervisor: TaskSupervisor) -> None:
         """Load the files again whenever they change."""
         if self._settings.tls_files:
-            supervisor.every(TASK, _CHECK_SECONDS, self.check)
-
-    async def check(self) -> None:
-        """Load the files again if one of them has changed; keep the old certificate if that fails."""
-        states = await asyncio.to_thread(self._file_states)
-        if states == self._states or None in states:  # a file that is being replaced may be missing
-            return
-        self._states = states
-        try:
-            self._use(*await asyncio.to_thread(self._read))
-        except TlsFilesError as error:
-            # Certificate and key are replaced one after the other: between that they do not match.
-            self.failed_reloads += 1
-            log.warning("TLS files changed and cannot be used, keeping the old ones: %s", error)
-        else:
-            self.reloads += 1
+            self._watch_files(supervisor, TASK)
 
     def _fetch(self) -> Any:
         """Return the certificate for the next handshake, None for the one of the last. For any thread."""
@@ -78,8 +49,8 @@ class GrpcCertificates:
         self._is_new = False
         return self._configuration
 
-    def _use(self, configuration: Any, expires_at: float | None) -> None:
-        self._configuration, self.expires_at = configuration, expires_at
+    def _use(self, loaded: Any, expires_at: float | None) -> None:
+        self._configuration, self.expires_at = loaded, expires_at
         self._is_new = True
         log.info(
             "gRPC certificate loaded certificate=%s", self._settings.tls_server_cert_path or "self-signed"
@@ -101,13 +72,10 @@ class GrpcCertificates:
         authorities = settings.tls_server_trust_cert_path
         pair = (
             _reading(key, lambda: _plain_key(key, settings.tls_server_key_password)),
-            certificate.read_bytes(),
+            _reading(certificate, certificate.read_bytes),
         )
-        roots = None if authorities is None else authorities.read_bytes()
+        roots = None if authorities is None else _reading(authorities, authorities.read_bytes)
         return grpc.ssl_server_certificate_configuration([pair], roots), expiry_of(certificate)
-
-    def _file_states(self) -> list[_FileState]:
-        return [_file_state(path) for path in self._settings.tls_files]
 
 
 def _plain_key(path: Path, password: str) -> bytes:
@@ -129,11 +97,3 @@ def _reading(path: Path, read: Callable[[], bytes]) -> bytes:
         return read()
     except (OSError, TypeError, ValueError) as error:
         raise TlsFilesError(f"{path} cannot be used: {error}") from error
-
-
-def _file_state(path: Path) -> _FileState:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -13,6 +13,7 @@ from ..client import ClientTls
 from ..protocol_detection import ServerTls, TlsMode, TlsUnavailable
 from .certificates import expiry_of, load_self_signed
 from .lifecycle import StartError
+from .tls_reloads import TlsFilesError, TlsReloads
 from .tls_settings import ClientAuthentication, TlsSettings
 
 if TYPE_CHECKING:
@@ -20,22 +21,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.tls")
 
-_CHECK_SECONDS: Final = 1.0
 _VERIFY_MODES: Final = {
     ClientAuthentication.NONE: ssl.CERT_NONE,
     ClientAuthentication.OPTIONAL: ssl.CERT_OPTIONAL,
     ClientAuthentication.REQUIRE: ssl.CERT_REQUIRED,
 }
 
-# What tells that a file was replaced or rewritten: device, inode, size, time of the last change.
-_FileState = tuple[int, int, int, int] | None
 
-
-class TlsFilesError(Exception):
-    """A certificate, key or list of authorities that cannot be used; the message names setting and file."""
-
-
-class ServerContexts:
+class ServerContexts(TlsReloads[ssl.SSLContext]):
     """The TLS context of a daemon's port.
 
     It is loaded from files at the start, and again when one of them changes; connections that are open keep
@@ -43,14 +36,9 @@ class ServerContexts:
     """
 
     def __init__(self, settings: TlsSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._context: ssl.SSLContext | None = None
         self._making: asyncio.Task[ssl.SSLContext] | None = None
-        self._states: list[_FileState] = []
-        # Read by the collector of metrics.
-        self.reloads = 0
-        self.failed_reloads = 0
-        self.expires_at: float | None = None  # of the certificate, in seconds since 1970
 
     @property
     def tls(self) -> ServerTls:
@@ -61,16 +49,12 @@ class ServerContexts:
         """Read the files, if there are any. Blocks. Raises StartError."""
         if self._settings.tls_server_mode is TlsMode.DISABLED or not self._settings.tls_files:
             return
-        self._states = self._file_states()
-        try:
-            self._use(*self._read())
-        except TlsFilesError as error:
-            raise StartError(str(error)) from error
+        self._load_at_start()
 
     def watch(self, supervisor: TaskSupervisor, task_name: str) -> None:
         """Load the files again whenever they change, in a task of this name."""
         if self._context is not None:
-            supervisor.every(task_name, _CHECK_SECONDS, self.check)
+            self._watch_files(supervisor, task_name)
 
     async def context(self) -> ssl.SSLContext:
         """Return the context of the next handshake. Raises TlsUnavailable."""
@@ -90,21 +74,6 @@ class ServerContexts:
                 self._making = None
         return self._context
 
-    async def check(self) -> None:
-        """Load the files again if one of them has changed; keep the old context if that fails."""
-        states = await asyncio.to_thread(self._file_states)
-        if states == self._states or None in states:  # a file that is being replaced may be missing
-            return
-        self._states = states
-        try:
-            self._use(*await asyncio.to_thread(self._read))
-        except TlsFilesError as error:
-            # Certificate and key are replaced one after the other: between that they do not match.
-            self.failed_reloads += 1
-            log.warning("TLS files changed and cannot be used, keeping the old ones: %s", error)
-        else:
-            self.reloads += 1
-
     def _read(self) -> tuple[ssl.SSLContext, float | None]:
         path = self._settings.tls_server_cert_path
         return server_context(self._settings), None if path is None else expiry_of(path)
@@ -116,9 +85,6 @@ class ServerContexts:
             self._settings.tls_server_cert_path,
             "unknown" if expires_at is None else datetime.fromtimestamp(expires_at, UTC).isoformat(),
         )
-
-    def _file_states(self) -> list[_FileState]:
-        return [_file_state(path) for path in self._settings.tls_files]
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -213,11 +179,3 @@ def _reason(error: OSError) -> str:
             return "the key is not that of the certificate"
         return (error.reason or str(error)).replace("_", " ").lower()
     return error.strerror or str(error)
-
-
-def _file_state(path: Path) -> _FileState:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from .exposition import Family, counter
-from .tls_contexts import ServerContexts
+from .tls_reloads import TlsReloads
 
 
 class TlsCollector:
     """The certificate of the daemon's port: when it expires, and how often it was loaded again."""
 
-    def __init__(self, contexts: ServerContexts) -> None:
+    def __init__(self, contexts: TlsReloads[Any]) -> None:
         self._contexts = contexts
 
     def collect(self) -> Iterator[Family]:
