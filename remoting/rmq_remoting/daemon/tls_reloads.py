@@ -45,7 +45,7 @@ class TlsReloads(ABC, Generic[Loaded]):
 
     @abstractmethod
     def _use(self, loaded: Loaded, expires_at: float | None) -> None:
-        """Use what was read for the next handshakes."""
+        """Use the result of `_read` for the next handshakes."""
 
     def _load_at_start(self) -> None:
         """Read and use the files. Blocks. Raises StartError."""
