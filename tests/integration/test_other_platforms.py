@@ -6,6 +6,7 @@ broker. (`make types` checks the same packages with the types of Windows and mac
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,9 +70,12 @@ def test_rmq_testing_says_that_its_broker_needs_linux() -> None:
 @pytest.mark.parametrize("tests", _TESTS.values(), ids=_TESTS.keys())
 def test_the_tests_of_the_sdk_pass(tests: list[str]) -> None:
     options = ["-q", "-p", _PLUGIN, "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # Options of the run that this test belongs to, such as `-n 2`, are not for the one that it starts.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=_ROOT,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=_SECONDS,

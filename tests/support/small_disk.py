@@ -7,8 +7,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+_ATTEMPTS: Final = 50
 
 
 @contextmanager
@@ -30,10 +33,17 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
 
 
 def fill_disk(folder: Path) -> None:
-    """Leave no space on a small disk: its size becomes that of its content."""
-    status = os.statvfs(folder)
-    used = (status.f_blocks - status.f_bfree) * status.f_frsize
-    remount_disk(folder, f"size={max(used, status.f_frsize)}")
+    """Leave no space on a small disk: its size becomes that of its content.
+
+    A daemon may write to it meanwhile: the size is then too small, the mount is refused, and the next size is
+    tried.
+    """
+    for _ in range(_ATTEMPTS):
+        status = os.statvfs(folder)
+        used = (status.f_blocks - status.f_bfree) * status.f_frsize
+        if _remount(folder, f"size={max(used, status.f_frsize)}").returncode == 0:
+            return
+    raise OSError(f"{folder} cannot be filled: its content grew before each of {_ATTEMPTS} attempts")
 
 
 def free_disk(folder: Path, mebibytes: int) -> None:
@@ -43,4 +53,8 @@ def free_disk(folder: Path, mebibytes: int) -> None:
 
 def remount_disk(folder: Path, option: str) -> None:
     """Change an option of a small disk: `ro`, `rw`, `size=…`."""
-    subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)
+    _remount(folder, option).check_returncode()
+
+
+def _remount(folder: Path, option: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=False)
