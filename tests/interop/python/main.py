@@ -196,6 +196,9 @@ def _answer(number: int, method: Callable[..., object], arguments: Mapping[str, 
     try:
         value = method(**arguments)
     except Exception as error:
+        # A start that failed may fail again while the client stops its threads: the first error counts.
+        while isinstance(error.__context__, Exception):
+            error = error.__context__
         code = getattr(error, "code", None)
         emit(f"answer {number}", error={"class": type(error).__name__, "code": code, "text": str(error)})
     else:
