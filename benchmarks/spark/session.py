@@ -30,6 +30,7 @@ def spark_session(
     """Create a session with local[2] and its files below `home`. `settings`: further settings of Spark."""
     # By default, Spark starts its workers with the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _keep_bytecode(home / "bytecode")
     builder = SparkSession.builder.master("local[2]").appName("rocketmq beside kafka")
     own_settings = {
         "spark.jars": ",".join(str(jar) for jar in jars),
@@ -45,6 +46,16 @@ def spark_session(
         yield spark
     finally:
         spark.stop()
+
+
+def _keep_bytecode(folder: Path) -> None:
+    """Have Python processes of the session keep bytecode, as that of an installed package is kept.
+
+    With PYTHONDONTWRITEBYTECODE, each process would compile the connector, but not PySpark. A cold start
+    inherits the folder of its parent, and so finds its modules compiled.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(folder))
 
 
 def jvm_pid(spark: SparkSession) -> int:

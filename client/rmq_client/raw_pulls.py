@@ -12,8 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rmq_remoting.bodies.heartbeat import SUBSCRIBE_ALL, TAG_EXPRESSION
-from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.bodies.constants import MASTER_BROKER_ID, SUBSCRIBE_ALL, TAG_EXPRESSION
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand, Serialization, next_opaque

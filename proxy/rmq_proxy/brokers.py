@@ -152,7 +152,7 @@ class Brokers:
         await self._routes.stop()
 
     async def _load_route(self, topic: str) -> TopicRoute:
-        data = await self._name_servers.topic_route(topic)
+        data = await self._name_servers.topic_route_body(topic)
         return TopicRoute.of(topic, data, None if self.own is None else self.own.name)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rmq_remoting.integers import INT64_MAX
+from rmq_remoting.integer_bounds import INT64_MAX
 from rmq_remoting.pop_receipt import Receipt, ReceiptError, real_topic
 
 from .protocol.definition_pb2 import Code

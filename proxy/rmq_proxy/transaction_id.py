@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmq_remoting.errors import shown
-from rmq_remoting.integers import INT64_MAX
+from rmq_remoting.integer_bounds import INT64_MAX
 
 from .protocol.definition_pb2 import Code
 from .statuses import Refusal

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from rmq_client.names import SYSTEM_TOPICS
-from rmq_remoting.integers import INT64_MAX
+from rmq_remoting.integer_bounds import INT64_MAX
 
 from .protocol.definition_pb2 import Code
 from .statuses import Refusal

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .errors import shown
-from .integers import INT32_MAX, INT64_MAX
+from .integer_bounds import INT32_MAX, INT64_MAX
 
 ORDER_REVIVE_QUEUE: Final = 999
 

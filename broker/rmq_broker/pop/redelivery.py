@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.integers import INT32_MAX
+from rmq_remoting.integer_bounds import INT32_MAX
 from rmq_remoting.message_properties import decode_properties, properties_to_string
 
 from ..delivery.inner_message import InnerMessage, StoredMessage, read_message

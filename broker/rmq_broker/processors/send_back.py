@@ -13,7 +13,7 @@ from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
-from rmq_remoting.integers import INT32_MAX
+from rmq_remoting.integer_bounds import INT32_MAX
 from rmq_remoting.message_properties import decode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
 

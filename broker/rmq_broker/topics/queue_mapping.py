@@ -20,7 +20,7 @@ from rmq_remoting.bodies.static_topic import (
 )
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
-from rmq_remoting.integers import INT64_MAX
+from rmq_remoting.integer_bounds import INT64_MAX
 
 UNKNOWN: Final = -1
 

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from rmq_remoting.bodies.heartbeat import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_remoting.bodies.constants import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_remoting.message import MessageExt
 
 from ..checks import (

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_remoting.bodies.route import MASTER_BROKER_ID
-from rmq_remoting.bodies.route import ClusterInfo as ClusterInfoBody
+from rmq_remoting.bodies.constants import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
-from rmq_remoting.headers.base import Header
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, RouteError, UsageError, readable
 from ..lifetime import Lifetime
-from ..message_queries import MessageQueries
 from ..namespaces import Namespace
 from ..network.broker_api import BrokerApi
 from ..network.instance import ClientInstance
@@ -23,6 +20,10 @@ from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
 from .arguments import checked
 from .results import BrokerAddresses, ClusterInfo
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.route import ClusterInfo as ClusterInfoBody
+    from rmq_remoting.headers.base import TypedHeader
 
 T = TypeVar("T")
 
@@ -46,7 +47,6 @@ class AdminBase(Lifetime):
         self._namespace = Namespace(settings.namespace)
         self._instance: ClientInstance | None = None
         self._api: BrokerApi
-        self._queries: MessageQueries
         # Held while a part is started that only some calls need.
         self._starting: asyncio.Lock
 
@@ -57,7 +57,6 @@ class AdminBase(Lifetime):
         self._instance = await ClientInstance.acquire(self._namesrv, self._settings)
         self._starting = asyncio.Lock()
         self._api = BrokerApi(self._instance.bridge(), self._settings)
-        self._queries = MessageQueries(self._api, self._settings.max_unpacked_body_bytes)
 
     async def stop(self) -> None:
         """Release the connections."""
@@ -157,7 +156,12 @@ class AdminBase(Lifetime):
         return dict(zip(addresses, results, strict=True))
 
     async def _body(
-        self, address: str, code: RequestCode, header: Header | None, about: str, read: Callable[[bytes], T]
+        self,
+        address: str,
+        code: RequestCode,
+        header: TypedHeader | None,
+        about: str,
+        read: Callable[[bytes], T],
     ) -> T:
         """Send a request, and return what `read` decodes from the body of its response."""
         response = await self._api.call(address, code, header, about=about)

@@ -18,7 +18,7 @@ from rmq_remoting.bodies.controller import (
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.controller import GetMetaDataResponseHeader
-from rmq_remoting.integers import INT64_MAX
+from rmq_remoting.integer_bounds import INT64_MAX
 
 from ..errors import ClientError, readable
 from .arguments import checked

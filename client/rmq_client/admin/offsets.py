@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from rmq_remoting.bodies.checks import QueryConsumeQueueResponseBody
 from rmq_remoting.codes import RequestCode
-from rmq_remoting.headers.offsets import (
-    GetEarliestMsgStoretimeRequestHeader,
-    GetEarliestMsgStoretimeResponseHeader,
-)
-from rmq_remoting.headers.query import QueryConsumeQueueRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
 from .arguments import checked
 from .base import AdminBase
-from .broker_results import QueueEntries, QueueEntry
 from .results import time_of
+
+if TYPE_CHECKING:
+    from .broker_results import QueueEntries
 
 
 class OffsetAdmin(AdminBase):
@@ -46,6 +43,11 @@ class OffsetAdmin(AdminBase):
     @checked
     async def earliest_time(self, queue: MessageQueue) -> datetime | None:
         """Return the store time of the oldest message of a queue, None if it has none. Raises ClientError."""
+        from rmq_remoting.headers.offsets import (  # noqa: PLC0415
+            GetEarliestMsgStoretimeRequestHeader,
+            GetEarliestMsgStoretimeResponseHeader,
+        )
+
         queue = self._namespace.wrap_queue(queue)
         header = GetEarliestMsgStoretimeRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
@@ -77,6 +79,11 @@ class OffsetAdmin(AdminBase):
         With `group`, the filter that the group's connected consumers have is applied. The offset may be
         outside of the queue: there are no entries then. Raises ClientError.
         """
+        from rmq_remoting.bodies.checks import QueryConsumeQueueResponseBody  # noqa: PLC0415
+        from rmq_remoting.headers.query import QueryConsumeQueueRequestHeader  # noqa: PLC0415
+
+        from .broker_results import QueueEntries, QueueEntry  # noqa: PLC0415
+
         full = self._namespace.wrap_queue(queue)
         header = QueryConsumeQueueRequestHeader(
             topic=full.topic,

@@ -12,7 +12,7 @@ from rmq_remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
 from rmq_remoting.message import MessageExt
 
 from ..errors import UsageError
-from ..message_queries import DEFAULT_MAX_MESSAGES, MessageQuery, QueryResult, time_range_ms
+from ..message_queries import DEFAULT_MAX_MESSAGES, MessageQueries, MessageQuery, QueryResult, time_range_ms
 from ..trace.decoding import TraceEvent, decode_trace
 from .arguments import checked
 from .clients import ClientAdmin
@@ -25,6 +25,10 @@ _MAX_TRACE_MESSAGES: Final = 64
 
 class QueryAdmin(ClientAdmin, LagAdmin):
     """Queries for messages."""
+
+    def _queries(self) -> MessageQueries:
+        self._running()
+        return MessageQueries(self._api, self._settings.max_unpacked_body_bytes)
 
     @checked
     async def query_messages(
@@ -52,7 +56,7 @@ class QueryAdmin(ClientAdmin, LagAdmin):
             raise UsageError(f"begin {begin} is after end {end}: no message can be stored between them")
         topic = self._namespace.wrap(topic)
         query = MessageQuery(topic, key, unique, begin_ms, end_ms, max_messages)
-        result = await self._queries.query(await self.topic_route(topic), query)
+        result = await self._queries().query(await self.topic_route(topic), query)
         self._namespace.unwrap_topics(result.messages)
         return result
 
@@ -64,7 +68,7 @@ class QueryAdmin(ClientAdmin, LagAdmin):
         share their `msg_id`: the first is returned. Raises ClientError if a broker that may have it does not
         answer.
         """
-        message = await self._queries.view(await self.topic_route(topic), message_id)
+        message = await self._queries().view(await self.topic_route(topic), message_id)
         if message is not None:
             self._namespace.unwrap_topics([message])
         return message

@@ -126,7 +126,7 @@ class StaticTopicAdmin(TopicAdmin):
         for move in plan.moves:
             *_, old, new = mapping_of(plan.configs[move.source]).hosted_queues[move.queue_id]
             queue = MessageQueue(topic, move.source, old.queue_id)
-            reach = stats[move.source].offset_table.get(queue)
+            reach = stats[move.source].get(queue)
             if reach is None or reach.max_offset < old.start_offset:
                 raise ClientError(
                     f"broker {move.source} does not tell where {queue} ends: the move of logical queue "

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.bodies.route import TopicList
-from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig
+from rmq_remoting.bodies.constants import PERM_READ_WRITE
 from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.headers.namesrv import GetTopicsByClusterRequestHeader
-from rmq_remoting.headers.topic import GetTopicConfigRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
 from ..checks import Seconds, check_seconds
@@ -19,6 +16,9 @@ from ..names import check_topic
 from .arguments import checked
 from .base import AdminBase
 from .results import QueueOffsets, TopicSettings, time_of
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.topic import TopicConfig
 
 _ROUTE_POLL_SECONDS: Final = 0.1
 
@@ -47,6 +47,8 @@ class TopicAdmin(AdminBase):
         that has the topic keeps it as it is: with `exists_ok` that is no error, otherwise AlreadyExists is
         raised and nothing is created. Raises ClientError.
         """
+        from rmq_remoting.bodies.topic import TopicConfig  # noqa: PLC0415
+
         topic = self._namespace.wrap(topic)
         check_topic(topic)
         config = TopicConfig(
@@ -138,6 +140,9 @@ class TopicAdmin(AdminBase):
 
         `cluster` restricts them to the topics of one cluster. Raises ClientError.
         """
+        from rmq_remoting.bodies.route import TopicList  # noqa: PLC0415
+        from rmq_remoting.headers.namesrv import GetTopicsByClusterRequestHeader  # noqa: PLC0415
+
         instance, namespace = self._running(), self._namespace
         if cluster is None:
             topics = await instance.run(instance.name_servers.topics())
@@ -191,11 +196,14 @@ class TopicAdmin(AdminBase):
                 reach.min_offset, reach.max_offset, time_of(reach.last_update_timestamp)
             )
             for table in tables
-            for queue, reach in table.offset_table.items()
+            for queue, reach in table.items()
         }
 
     async def _topic_configs(self, topic: str, addresses: Mapping[str, str]) -> dict[str, TopicConfig | None]:
         """351: return the configuration at each address, None where there is no such topic."""
+        from rmq_remoting.bodies.topic import TopicConfig  # noqa: PLC0415
+        from rmq_remoting.headers.topic import GetTopicConfigRequestHeader  # noqa: PLC0415
+
         header = GetTopicConfigRequestHeader(topic=topic)
 
         async def ask(address: str) -> TopicConfig | None:

@@ -1,48 +1,29 @@
 """Typed calls to brokers, one method per request code.
 
 The calls work on any loop: on the network loop over the connections themselves, elsewhere over a bridge.
+Methods import headers and bodies: a client that only pulls does without these and without pydantic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rmq_remoting.bodies.checks import CheckClientRequestBody
-from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody
-from rmq_remoting.bodies.heartbeat import HeartbeatData, SubscriptionData
-from rmq_remoting.bodies.topic import TopicConfig, TopicStatsTable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import RequestError
-from rmq_remoting.headers.base import Header
-from rmq_remoting.headers.client import (
-    GetConsumerListByGroupRequestHeader,
-    HeartbeatRequestHeader,
-    UnregisterClientRequestHeader,
-)
-from rmq_remoting.headers.offsets import (
-    BoundaryType,
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
-from rmq_remoting.headers.topic import (
-    CreateTopicRequestHeader,
-    DeleteTopicRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-)
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import broker_error, readable, request_failure
 from ..names import AUTO_CREATE_TOPIC
 from ..settings import ClientSettings
+from .plain_answers import PlainHeader, QueueReach, decode_topic_stats
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.heartbeat import HeartbeatData, SubscriptionData
+    from rmq_remoting.bodies.topic import TopicConfig
+    from rmq_remoting.headers.base import TypedHeader
+    from rmq_remoting.headers.offsets import BoundaryType
 
 T = TypeVar("T")
 
@@ -70,7 +51,7 @@ class BrokerApi:
         self,
         address: str,
         code: RequestCode,
-        header: Header | None = None,
+        header: TypedHeader | None = None,
         body: bytes = b"",
         *,
         about: str = "",
@@ -86,7 +67,7 @@ class BrokerApi:
         self,
         address: str,
         code: RequestCode,
-        header: Header,
+        header: TypedHeader,
         about: str,
         read: Callable[[RemotingCommand], T],
     ) -> T:
@@ -96,7 +77,7 @@ class BrokerApi:
             return read(response)
 
     async def _request(
-        self, address: str, code: RequestCode, header: Header | None, body: bytes, about: str
+        self, address: str, code: RequestCode, header: TypedHeader | None, body: bytes, about: str
     ) -> RemotingCommand:
         fields = None if header is None else header.encode()
         request = RemotingCommand.request(code, fields, body, serialization=self._settings.serialization)
@@ -109,6 +90,8 @@ class BrokerApi:
 
     async def heartbeat(self, address: str, data: HeartbeatData) -> None:
         """34: announce this client with its groups and subscriptions."""
+        from rmq_remoting.headers.client import HeartbeatRequestHeader  # noqa: PLC0415
+
         await self.call(address, RequestCode.HEART_BEAT, HeartbeatRequestHeader(), data.encode())
 
     async def unregister(
@@ -120,6 +103,8 @@ class BrokerApi:
         consumer_group: str | None = None,
     ) -> None:
         """35: leave the groups."""
+        from rmq_remoting.headers.client import UnregisterClientRequestHeader  # noqa: PLC0415
+
         header = UnregisterClientRequestHeader(
             client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
         )
@@ -129,6 +114,8 @@ class BrokerApi:
         self, address: str, client_id: str, group: str, subscription: SubscriptionData
     ) -> None:
         """46: ask whether the broker can filter by this subscription. A broker that cannot refuses."""
+        from rmq_remoting.bodies.checks import CheckClientRequestBody  # noqa: PLC0415
+
         body = CheckClientRequestBody(client_id=client_id, group=group, subscription_data=subscription)
         await self.call(
             address,
@@ -140,6 +127,9 @@ class BrokerApi:
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """38: return the client ids of the group's live consumers."""
+        from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody  # noqa: PLC0415
+        from rmq_remoting.headers.client import GetConsumerListByGroupRequestHeader  # noqa: PLC0415
+
         header = GetConsumerListByGroupRequestHeader(consumer_group=group)
         return await self.ask(
             address,
@@ -159,6 +149,11 @@ class BrokerApi:
         `zero_for_young_queues`: return 0 rather than None if the first message of the queue is still in
         memory, so that a group that begins at the end misses no message of a new queue.
         """
+        from rmq_remoting.headers.offsets import (  # noqa: PLC0415
+            QueryConsumerOffsetRequestHeader,
+            QueryConsumerOffsetResponseHeader,
+        )
+
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -178,6 +173,8 @@ class BrokerApi:
 
     async def commit_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         """15: commit the next offset that the group consumes."""
+        from rmq_remoting.headers.offsets import UpdateConsumerOffsetRequestHeader  # noqa: PLC0415
+
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -194,6 +191,8 @@ class BrokerApi:
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         """30: return the offset that the next message of the queue will get."""
+        from rmq_remoting.headers.offsets import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader  # noqa: PLC0415
+
         header = GetMaxOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
@@ -207,6 +206,8 @@ class BrokerApi:
 
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
         """31: return the offset of the oldest message in the queue."""
+        from rmq_remoting.headers.offsets import GetMinOffsetRequestHeader, GetMinOffsetResponseHeader  # noqa: PLC0415
+
         header = GetMinOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
@@ -223,14 +224,20 @@ class BrokerApi:
         address: str,
         queue: MessageQueue,
         timestamp_ms: int,
-        boundary: BoundaryType = BoundaryType.LOWER,
+        boundary: BoundaryType | None = None,
     ) -> int:
         """29: return the offset of the first message that was stored at that time or later."""
+        from rmq_remoting.headers.offsets import (  # noqa: PLC0415
+            BoundaryType,
+            SearchOffsetRequestHeader,
+            SearchOffsetResponseHeader,
+        )
+
         header = SearchOffsetRequestHeader(
             topic=queue.topic,
             queue_id=queue.queue_id,
             timestamp=timestamp_ms,
-            boundary_type=boundary,
+            boundary_type=BoundaryType.LOWER if boundary is None else boundary,
             broker_name=queue.broker_name,
         )
         return await self.ask(
@@ -245,6 +252,8 @@ class BrokerApi:
 
     async def create_topic(self, address: str, config: TopicConfig) -> None:
         """17: create or change a topic on this broker."""
+        from rmq_remoting.headers.topic import CreateTopicRequestHeader  # noqa: PLC0415
+
         attributes = ",".join(f"{name}={value}" for name, value in config.attributes.items())
         header = CreateTopicRequestHeader(
             topic=config.topic_name,
@@ -266,16 +275,18 @@ class BrokerApi:
 
     async def delete_topic(self, address: str, topic: str) -> None:
         """215: delete a topic on this broker."""
+        from rmq_remoting.headers.topic import DeleteTopicRequestHeader  # noqa: PLC0415
+
         header = DeleteTopicRequestHeader(topic=topic)
         await self.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, about=f"delete topic {topic}")
 
-    async def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
+    async def topic_stats(self, address: str, topic: str) -> Mapping[MessageQueue, QueueReach]:
         """202: return the offsets of the topic's queues on this broker."""
-        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        header = PlainHeader(topic=topic)
         return await self.ask(
             address,
             RequestCode.GET_TOPIC_STATS_INFO,
             header,
             f"statistics of topic {topic}",
-            lambda answer: TopicStatsTable.decode(answer.body),
+            lambda answer: decode_topic_stats(answer.body),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.bodies.constants import MASTER_BROKER_ID
 from rmq_remoting.errors import RequestError
 
 from ..errors import ClientError, UnreachableError

@@ -24,9 +24,8 @@ import time
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rmq_remoting.bodies.heartbeat import SubscriptionData
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.host import local_address
@@ -49,6 +48,9 @@ from .pending_replies import PendingReplies
 from .routing import RouteTable, TopicRoute
 from .server_requests import ServerRequests
 from .transaction_checks import TransactionChecks
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.heartbeat import SubscriptionData
 
 log = logging.getLogger(__name__)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rmq_remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.heartbeat import ConsumerData, HeartbeatData
+    from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 
 
 class ConsumerMember(Protocol):
@@ -83,6 +85,8 @@ class Members:
 
     def heartbeat(self) -> HeartbeatData:
         """Return the body of a heartbeat."""
+        from rmq_remoting.bodies.heartbeat import HeartbeatData, ProducerData  # noqa: PLC0415
+
         return HeartbeatData(
             client_id=self.client_id,
             producer_data_set=[ProducerData(group_name=group) for group in sorted(self._producers)],

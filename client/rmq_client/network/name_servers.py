@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_remoting.bodies.route import ClusterInfo, TopicList, TopicRouteData
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import RequestError, TlsError
-from rmq_remoting.headers.base import Header
-from rmq_remoting.headers.namesrv import DeleteTopicFromNamesrvRequestHeader, GetRouteInfoRequestHeader
 
 from ..errors import (
     NameServerUnreachable,
@@ -26,6 +23,11 @@ from ..errors import (
 )
 from ..settings import ClientSettings, is_address_server
 from .address_server import REFRESH_SECONDS, AddressServer
+from .plain_answers import PlainHeader, RouteData, decode_route
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.route import ClusterInfo, TopicRouteData
+    from rmq_remoting.headers.base import TypedHeader
 
 T = TypeVar("T")
 
@@ -73,13 +75,20 @@ class NameServers:
             except NameServerUnreachable as error:
                 log.warning("name servers not updated cause=%s; the known ones stay in use", error)
 
-    async def topic_route(self, topic: str) -> TopicRouteData:
+    async def topic_route(self, topic: str) -> RouteData:
         """Return the route of a topic. Raises TopicNotFound, NameServerUnreachable, BrokerError."""
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        return await self._route(topic, decode_route)
+
+    async def topic_route_body(self, topic: str) -> TopicRouteData:
+        """Return the route with all its members, as `topic_route`."""
+        from rmq_remoting.bodies.route import TopicRouteData  # noqa: PLC0415
+
+        return await self._route(topic, TopicRouteData.decode)
+
+    async def _route(self, topic: str, read: Callable[[bytes], T]) -> T:
+        header = PlainHeader(acceptStandardJsonOnly="true", topic=topic)
         try:
-            return await self.ask(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, header, f"route of topic {topic}", TopicRouteData.decode
-            )
+            return await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, f"route of topic {topic}", read)
         except TopicNotOnBroker as error:
             raise TopicNotFound(
                 f"topic {topic} has no route on {self}: create it, or start the broker with "
@@ -88,21 +97,27 @@ class NameServers:
 
     async def cluster_info(self) -> ClusterInfo:
         """Return all brokers. Raises NameServerUnreachable, BrokerError."""
+        from rmq_remoting.bodies.route import ClusterInfo  # noqa: PLC0415
+
         code = RequestCode.GET_BROKER_CLUSTER_INFO
         return await self.ask(code, None, "cluster info", ClusterInfo.decode)
 
     async def topics(self) -> list[str]:
         """Return the names of all topics. Raises NameServerUnreachable, BrokerError."""
+        from rmq_remoting.bodies.route import TopicList  # noqa: PLC0415
+
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         return (await self.ask(code, None, "list of topics", TopicList.decode)).topic_list
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic's route on every name server. Raises NameServerUnreachable, BrokerError."""
+        from rmq_remoting.headers.namesrv import DeleteTopicFromNamesrvRequestHeader  # noqa: PLC0415
+
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic)
         await self.ask_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header, f"delete topic {topic}")
 
     async def ask_each(
-        self, code: RequestCode, header: Header | None, about: str, body: bytes = b""
+        self, code: RequestCode, header: TypedHeader | None, about: str, body: bytes = b""
     ) -> dict[str, RemotingCommand]:
         """Send a request to every name server; return the responses by address.
 
@@ -122,7 +137,7 @@ class NameServers:
         return responses
 
     async def ask(
-        self, code: RequestCode, header: Header | None, about: str, read: Callable[[bytes], T]
+        self, code: RequestCode, header: TypedHeader | None, about: str, read: Callable[[bytes], T]
     ) -> T:
         """Ask one name server after the other until one answers, and return what `read` decodes from its
         body.
@@ -162,7 +177,7 @@ class NameServers:
         )
 
     async def _request(
-        self, address: str, code: RequestCode, header: Header | None, body: bytes = b""
+        self, address: str, code: RequestCode, header: TypedHeader | None, body: bytes = b""
     ) -> RemotingCommand | RequestError:
         fields = None if header is None else header.encode()
         request = RemotingCommand.request(code, fields, body, serialization=self._settings.serialization)

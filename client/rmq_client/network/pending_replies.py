@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -13,7 +13,6 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import CommandError
-from rmq_remoting.headers.reply import ReplyMessageRequestHeader
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_properties import (
@@ -26,6 +25,9 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from rmq_remoting.tiers import InlineTier
 
 from ..response_decoding import decompress_body
+
+if TYPE_CHECKING:
+    from rmq_remoting.headers.reply import ReplyMessageRequestHeader
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,8 @@ class PendingReplies:
 
     def handle_reply(self, connection: Connection, request: RemotingCommand) -> Result:
         """326: deliver a reply. A late reply gets the same answer, and is dropped."""
+        from rmq_remoting.headers.reply import ReplyMessageRequestHeader  # noqa: PLC0415
+
         header = ReplyMessageRequestHeader.decode(request.ext_fields)
         if header.sys_flag & MessageSysFlag.COMPRESSED and request.body:
             return asyncio.ensure_future(self._decompress(connection, request, header))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rmq_remoting.bodies.route import MASTER_BROKER_ID, QueueData, TopicRouteData
+from rmq_remoting.bodies.constants import MASTER_BROKER_ID
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.tasks import cancel_all, is_being_cancelled, shielded
 
@@ -20,6 +20,7 @@ from ..errors import BrokerUnreachable, ClientError, TopicNotFound
 from ..names import AUTO_CREATE_TOPIC
 from .bridge import stopped_error
 from .name_servers import NameServers
+from .plain_answers import QueuesOnBroker, RouteData
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class TopicRoute:
         )
 
 
-def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
+def topic_route(topic: str, data: RouteData) -> TopicRoute:
     """Return the snapshot of a name server's answer (Apache RocketMQ 5.3.3, MQClientInstance)."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     queue_datas = sorted(data.queue_datas, key=lambda queues: queues.broker_name)
@@ -99,11 +100,11 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
         tuple(writable),
         tuple(sorted(readable)),
         brokers,
-        is_static=bool(data.topic_queue_mapping_by_broker),
+        is_static=data.is_static,
     )
 
 
-def provisional_route(topic: str, template: TopicRouteData, queue_count: int) -> TopicRoute:
+def provisional_route(topic: str, template: RouteData, queue_count: int) -> TopicRoute:
     """Return the route that `topic` will have on the brokers that create topics on demand.
 
     `template` is the route of TBW102, which only such brokers have.
@@ -115,7 +116,7 @@ def provisional_route(topic: str, template: TopicRouteData, queue_count: int) ->
 
 
 def _write_queues(
-    topic: str, queue_datas: Iterable[QueueData], brokers: Mapping[str, Addresses]
+    topic: str, queue_datas: Iterable[QueuesOnBroker], brokers: Mapping[str, Addresses]
 ) -> Iterator[MessageQueue]:
     for queues in queue_datas:
         if queues.perm & _PERM_WRITE and MASTER_BROKER_ID in brokers.get(queues.broker_name, {}):

@@ -1,4 +1,7 @@
-"""Requests that brokers send to clients: codes 40, 220, 221, 307 and 309."""
+"""Requests that brokers send to clients: codes 40, 220, 221, 307 and 309.
+
+Methods import headers and bodies: a client without consumers does without these and without pydantic.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,11 @@ import traceback
 from typing import Final
 
 from rmq_remoting.answers import Answer
-from rmq_remoting.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import CommandError
-from rmq_remoting.headers.client import (
-    ConsumeMessageDirectlyResultRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    NotifyConsumerIdsChangedRequestHeader,
-)
-from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
-from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 from rmq_remoting.tiers import InlineTier
 
 from ..response_decoding import decode_all
@@ -55,6 +50,8 @@ class ServerRequests:
 
     def consumer_ids_changed(self, connection: Connection, request: RemotingCommand) -> None:
         """40: a member joined or left a group."""
+        from rmq_remoting.headers.client import NotifyConsumerIdsChangedRequestHeader  # noqa: PLC0415
+
         group = NotifyConsumerIdsChangedRequestHeader.decode(request.ext_fields).consumer_group
         member = self._members.consumers.get(group)
         log.debug("group changed broker=%s group=%s; rebalancing", connection.peer, group)
@@ -63,6 +60,9 @@ class ServerRequests:
 
     def reset_offsets(self, connection: Connection, request: RemotingCommand) -> None:
         """220: an administrator resets the offsets of a group."""
+        from rmq_remoting.bodies.offsets import ResetOffsetBody  # noqa: PLC0415
+        from rmq_remoting.headers.offsets import ResetOffsetRequestHeader  # noqa: PLC0415
+
         header = ResetOffsetRequestHeader.decode(request.ext_fields)
         offsets = ResetOffsetBody.decode(request.body).offset_table if request.body else {}
         log.info(
@@ -76,6 +76,9 @@ class ServerRequests:
 
     def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """221: return the consumed offsets of a consumer."""
+        from rmq_remoting.bodies.offsets import GetConsumerStatusBody  # noqa: PLC0415
+        from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader  # noqa: PLC0415
+
         header = GetConsumerStatusRequestHeader.decode(request.ext_fields)
         table = self._member(header.group).positions(header.topic)
         return request.response(
@@ -84,6 +87,8 @@ class ServerRequests:
 
     def running_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """307: return the state of a consumer, and the stacks of its threads if requested."""
+        from rmq_remoting.headers.client import GetConsumerRunningInfoRequestHeader  # noqa: PLC0415
+
         header = GetConsumerRunningInfoRequestHeader.decode(request.ext_fields)
         info = self._member(header.consumer_group).running_info()
         if header.jstack_enable:
@@ -95,6 +100,8 @@ class ServerRequests:
         return asyncio.ensure_future(self._consume_directly(request))
 
     async def _consume_directly(self, request: RemotingCommand) -> Answer:
+        from rmq_remoting.headers.client import ConsumeMessageDirectlyResultRequestHeader  # noqa: PLC0415
+
         header = ConsumeMessageDirectlyResultRequestHeader.decode(request.ext_fields)
         member = self._member(header.consumer_group)
         messages = await decode_all(request.body, self._max_unpacked_body_bytes)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import RequestError
-from rmq_remoting.headers.transaction import (
-    CheckTransactionStateRequestHeader,
-)
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.message_errors import MessageDecodeError
@@ -25,6 +22,9 @@ from rmq_remoting.tiers import InlineTier
 
 from ..response_decoding import decompress_body
 from ..transactions import HalfMessagePosition, TransactionState, end_request
+
+if TYPE_CHECKING:
+    from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class TransactionChecks:
 
     def handle_check(self, connection: Connection, request: RemotingCommand) -> None:
         """39: start a check; its answer is a request of its own, 37."""
+        from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader  # noqa: PLC0415
+
         header = CheckTransactionStateRequestHeader.decode(request.ext_fields)
         try:
             messages = decode_messages(request.body, decompress_bodies=False)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pydantic import Field
 
 from ..integers import Int32, Int64
+from . import constants
 from .base import Body, WireEnum
 
-SUBSCRIBE_ALL: Final = "*"
-TAG_EXPRESSION: Final = "TAG"
-SQL92_EXPRESSION: Final = "SQL92"
+SUBSCRIBE_ALL = constants.SUBSCRIBE_ALL
+TAG_EXPRESSION = constants.TAG_EXPRESSION
+SQL92_EXPRESSION = constants.SQL92_EXPRESSION
 
 
 class ConsumeType(WireEnum):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pydantic import Field
 
 from ..integers import Int32, Int64
+from . import constants
 from .base import Body
 from .static_topic import TopicQueueMappingInfo
 
-MASTER_BROKER_ID: Final = 0
+MASTER_BROKER_ID = constants.MASTER_BROKER_ID
 
 
 class QueueData(Body):

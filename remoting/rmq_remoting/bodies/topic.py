@@ -8,13 +8,13 @@ from pydantic import Field
 
 from ..errors import BodyError
 from ..integers import Int32, Int64
-from . import fastjson
+from . import constants, fastjson
 from .base import Body, WireEnum
 from .message_queue import QueueField
 
 # Queues of a topic without a configured number (Apache RocketMQ 5.3.3, TopicConfig).
 DEFAULT_QUEUE_NUMS: Final = 16
-PERM_READ_WRITE: Final = 6
+PERM_READ_WRITE = constants.PERM_READ_WRITE
 
 _LINE_PARTS: Final = 5
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import HeaderError
-from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from ..integer_bounds import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from .optional_fields import with_optional
 from .problems import IntegerFields, header_error
 

@@ -15,7 +15,7 @@ from ..bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode, ResponseCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError
-from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from ..integer_bounds import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from .prepared import JSON_HEAD, JSON_TAIL, json_frame
 from .problems import header_error
 from .raw_fields import places_of, stand_once

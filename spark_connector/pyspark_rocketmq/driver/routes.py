@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from rmq_client import ClientError, ClusterInfo, TopicNotFound, TopicRoute
-from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.bodies.constants import MASTER_BROKER_ID
 
 from ..errors import StaticTopic, TopicMissing, listed
 from ..offsets import QueueKey

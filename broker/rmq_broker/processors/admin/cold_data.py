@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.daemon import properties
 from rmq_remoting.errors import CommandError
-from rmq_remoting.integers import INT64_MAX
+from rmq_remoting.integer_bounds import INT64_MAX
 
 from ...groups.names import group_name_problem
 from ...pulling.cold_groups import MAX_THRESHOLDS

@@ -16,7 +16,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.deferred_answers import Persist, answer_when_persisted
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.offsets import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
-from rmq_remoting.integers import INT64_MAX
+from rmq_remoting.integer_bounds import INT64_MAX
 
 from ...offsets.table import NO_OFFSET
 from ...topics.lookup import existing_topic

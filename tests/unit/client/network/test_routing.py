@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from rmq_client.errors import NameServerUnreachable, TopicNotFound
+from rmq_client.network.plain_answers import AddressesOfBroker, QueuesOnBroker, RouteData
 from rmq_client.network.routing import RouteTable, provisional_route, topic_route
-from rmq_remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from rmq_remoting.message_queue import MessageQueue
 
 
-def _data(queues: int = 2, perm: int = 6, order: str | None = None) -> TopicRouteData:
-    return TopicRouteData(
+def _data(queues: int = 2, perm: int = 6, order: str | None = None) -> RouteData:
+    return RouteData(
         broker_datas=[
-            BrokerData(broker_name="b", broker_addrs={0: "b:1", 1: "b:2"}),
-            BrokerData(broker_name="a", broker_addrs={0: "a:1"}),
-            BrokerData(broker_name="slave-only", broker_addrs={3: "s:1", 2: "s:2"}),
+            AddressesOfBroker(broker_name="b", broker_addrs={0: "b:1", 1: "b:2"}),
+            AddressesOfBroker(broker_name="a", broker_addrs={0: "a:1"}),
+            AddressesOfBroker(broker_name="slave-only", broker_addrs={3: "s:1", 2: "s:2"}),
         ],
         queue_datas=[
-            QueueData(broker_name="b", perm=perm, read_queue_nums=queues, write_queue_nums=1),
-            QueueData(broker_name="a", perm=4, read_queue_nums=1, write_queue_nums=1),
-            QueueData(broker_name="slave-only", perm=6, read_queue_nums=1, write_queue_nums=1),
-            QueueData(broker_name="unknown", perm=2, read_queue_nums=1, write_queue_nums=1),
+            QueuesOnBroker(broker_name="b", perm=perm, read_queue_nums=queues, write_queue_nums=1),
+            QueuesOnBroker(broker_name="a", perm=4, read_queue_nums=1, write_queue_nums=1),
+            QueuesOnBroker(broker_name="slave-only", perm=6, read_queue_nums=1, write_queue_nums=1),
+            QueuesOnBroker(broker_name="unknown", perm=2, read_queue_nums=1, write_queue_nums=1),
         ],
         order_topic_conf=order,
     )
@@ -55,17 +56,15 @@ def test_ordered_topics_have_fixed_queues() -> None:
 
 def test_lock_answers_may_be_in_any_order() -> None:
     data = _data()
-    turned = data.model_copy(
-        update={"queue_datas": data.queue_datas[::-1], "broker_datas": data.broker_datas[::-1]}
-    )
+    turned = replace(data, queue_datas=data.queue_datas[::-1], broker_datas=data.broker_datas[::-1])
     assert topic_route("T", data).same_as(topic_route("T", turned))
     assert not topic_route("T", data).same_as(topic_route("T", _data(queues=3)))
 
 
 def test_new_topics_get_no_more_queues_than_wanted() -> None:
-    template = TopicRouteData(
-        broker_datas=[BrokerData(broker_name="b", broker_addrs={0: "b:1"})],
-        queue_datas=[QueueData(broker_name="b", perm=7, read_queue_nums=8, write_queue_nums=8)],
+    template = RouteData(
+        broker_datas=[AddressesOfBroker(broker_name="b", broker_addrs={0: "b:1"})],
+        queue_datas=[QueuesOnBroker(broker_name="b", perm=7, read_queue_nums=8, write_queue_nums=8)],
     )
     route = provisional_route("New", template, 3)
     assert (_names(route.write_queues), route.read_queues) == (["b:0", "b:1", "b:2"], ())
@@ -76,11 +75,11 @@ class _NameServers:
     """Answers from a dictionary, and counts requests."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicRouteData] = {}
+        self.topics: dict[str, RouteData] = {}
         self.handle_check: list[str] = []
         self.down = False
 
-    async def topic_route(self, topic: str) -> TopicRouteData:
+    async def topic_route(self, topic: str) -> RouteData:
         self.handle_check.append(topic)
         await asyncio.sleep(0.1)
         if self.down:

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -51,12 +52,17 @@ _MODULES: Final = {
 # Parts of the SDK that a pull does not need.
 _NOT_OF_THE_SDK: Final = ("admin", "blocking", "consumer", "producer", "trace")
 
+# Modules of this project that each process may import.
+_MOST_OF_A_TASK: Final = 115
+_MOST_OF_A_STREAM: Final = 130
+
 # Parts that the process of a stream on the driver does without.
 _NOT_OF_THE_DRIVER: Final = (
     "pyspark_rocketmq.decoding",
     "pyspark_rocketmq.tasks.fetching",
     "pyspark_rocketmq.tasks.task_reading",
     "pyarrow.compute",
+    "pydantic",
     "rmq_client.admin.admin",
     "rmq_client.blocking",
     "rmq_client.consumer",
@@ -81,6 +87,10 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+def _of_this_project(imported: Iterable[str]) -> list[str]:
+    return [module for module in imported if module.startswith(("pyspark_rocketmq", "rmq_"))]
+
+
 def _imported() -> set[str]:
     """Return the modules of a process that has unpickled a stream, a batch and a task."""
     stream, batch = ReadOptions.for_stream(READING), ReadOptions.for_batch(READING)
@@ -101,7 +111,8 @@ def test_worker_imports_what_tasks_need() -> None:
     of_the_connector = {module for module in imported if module == name or module.startswith(f"{name}.")}
     assert {module.removeprefix(name).removeprefix(".") for module in of_the_connector} == _MODULES
     unwanted = tuple(f"rmq_client.{part}" for part in _NOT_OF_THE_SDK)
-    assert [module for module in imported if module.startswith(unwanted)] == []
+    assert [module for module in imported if module.startswith((*unwanted, "pydantic"))] == []
+    assert len(_of_this_project(imported)) <= _MOST_OF_A_TASK
 
 
 def test_process_of_a_stream_imports_what_planning_needs() -> None:
@@ -112,7 +123,9 @@ def test_process_of_a_stream_imports_what_planning_needs() -> None:
         check=True,
         text=True,
     )
-    assert [module for module in json.loads(done.stdout) if module.startswith(_NOT_OF_THE_DRIVER)] == []
+    imported = json.loads(done.stdout)
+    assert [module for module in imported if module.startswith(_NOT_OF_THE_DRIVER)] == []
+    assert len(_of_this_project(imported)) <= _MOST_OF_A_STREAM
 
 
 def test_modules_of_tasks_do_without_pydantic() -> None:
