@@ -187,6 +187,8 @@ class StreamOffsets:
         newest = QueueOffsets({queue: state.newest for queue, state in states.items()})
         left = self._recreated(start, states)
         absent = [queue for queue in start if queue not in offered.queues]
+        # A broker that is back must be found before its queues are due to leave, not with the next refresh.
+        self._cluster.doubt({queue.topic for queue in absent})
         left |= self._retired(start, self._retirement.due(absent, offered))
         kept = start.only(lambda queue: queue not in left)
         self._check_unreachable([queue for queue in kept if queue not in newest], failed)

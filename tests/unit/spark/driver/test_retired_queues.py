@@ -138,3 +138,16 @@ def test_retired_queue_without_start_offsets(view: FakeDriverCluster) -> None:
     end = query.offsets.newest_or_last()
     assert end == {A: 50, B: 10}
     assert query.offsets.begin(query.at, end) == {A: 50, B: 10, C: 7}
+
+
+def test_routes_are_in_doubt_while_a_queue_is_absent(view: FakeDriverCluster) -> None:
+    query = Query(view)
+    query.trigger()
+    assert view.doubted == set()
+    held = view.held.pop(C)
+    query.trigger()
+    assert view.doubted == {"T"}
+    view.held[C] = held
+    view.doubted.clear()
+    query.trigger()
+    assert view.doubted == set()
