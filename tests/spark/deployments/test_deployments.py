@@ -82,9 +82,7 @@ def test_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> No
 @pytest.mark.long
 @needs_trigger_limits
 @pytest.mark.skipif(bool(_MISSING), reason=f"a client of Spark Connect needs pyspark[connect]: no {_MISSING}")
-def test_listener_in_a_client_of_spark_connect(
-    small_files: SmallCluster, topic: str, tmp_path: Path
-) -> None:
+def test_listener_in_a_client_of_spark_connect(small_files: SmallCluster, topic: str, tmp_path: Path) -> None:
     """Lag, losses and their metrics. The first messages of the topic have expired."""
     cluster = small_files
     cluster.create_topic(topic, queues=1)
