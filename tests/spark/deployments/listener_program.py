@@ -1,7 +1,7 @@
 """A user's program with Spark Connect: a listener in the client has the lag of a stream on the server.
 
-Usage: `python -m tests.spark.deployments.listener_program REMOTE CHECKPOINT OPTIONS`. OPTIONS is JSON with the
-options of the stream. It prints the lag and the metrics as JSON, after the first batch and at the end.
+Usage: `python -m tests.spark.deployments.listener_program REMOTE CHECKPOINT OPTIONS`. OPTIONS is JSON with
+the options of the stream. It prints the lag and the metrics as JSON, after the first batch and at the end.
 """
 
 from __future__ import annotations
