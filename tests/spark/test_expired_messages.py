@@ -41,7 +41,7 @@ from tests.support.waiting import until_in_thread
 _LOG_FILE_BYTES = 256 * 1024
 _BODY_BYTES = 8000
 _BATCH = 10
-_SETTINGS = {
+SMALL_FILES = {
     "mappedFileSizeCommitLog": str(_LOG_FILE_BYTES),
     "mappedFileSizeConsumeQueue": "4000",
     "diskMaxUsedSpaceRatio": "99",
@@ -55,7 +55,7 @@ _SETTINGS = {
 @pytest.fixture(scope="module")
 def small_files() -> Iterator[SmallCluster]:
     """A broker whose commit log has small files, so that some of them can be deleted."""
-    with SmallCluster(_SETTINGS) as running:
+    with SmallCluster(SMALL_FILES) as running:
         yield running
 
 

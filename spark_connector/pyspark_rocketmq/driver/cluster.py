@@ -100,6 +100,10 @@ class Cluster:
         """
         return run(self._routes.offered(list(topics), fresh=fresh))
 
+    def doubt(self, topics: Iterable[str]) -> None:
+        """Let the next call of `offered` ask for the routes of these topics, at most once a second."""
+        self._routes.doubt(topics)
+
     def registered_brokers(self) -> frozenset[str] | None:
         """Return the brokers that the name servers know; None if the name servers do not answer."""
         info = run(self._routes.registered())

@@ -1,8 +1,9 @@
 """Routes of the topics of a query, from the SDK's cache, and the topics of a pattern.
 
 The SDK refreshes the routes of all topics in the background, every `rocketmq.routeRefreshInterval`. The
-driver asks the name servers itself only for the first route of a topic, after a failed request to a broker
-(at most once a second), and at the start of a read with a fixed end (`fresh`).
+driver asks the name servers itself only for the first route of a topic, and at the start of a read with a
+fixed end (`fresh`). It also asks at most once a second after a failed request to a broker, and while a queue
+of the query is absent from the route.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Routes:
         self._matching: dict[re.Pattern[str], tuple[float, list[str]]] = {}
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Ask for the routes of these topics again, because a request to one of their brokers failed."""
+        """Ask for the routes of these topics again: a request to a broker failed, or a queue is absent."""
         self._doubtful.update(topics)
 
     async def topics_matching(self, pattern: re.Pattern[str], *, fresh: bool) -> list[str]:

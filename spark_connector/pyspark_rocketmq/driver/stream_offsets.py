@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from ..errors import DataLoss, SourceUnavailable, listed
@@ -56,6 +56,7 @@ class StreamOffsets:
         self._retirement = Retirement(cluster, options, clock)
         self._recreation = Recreation(cluster, clock)
         self._unreachable = ConditionTimers("queues unreachable, not read until they are back", clock)
+        self._not_offered = ConditionTimers("queues not offered, not read until they are back", clock)
         self._truncated = ConditionTimers("queues end below offsets already read", clock)
         self._target: QueueOffsets | None = None
         self._target_is_whole = False
@@ -187,9 +188,11 @@ class StreamOffsets:
         newest = QueueOffsets({queue: state.newest for queue, state in states.items()})
         left = self._recreated(start, states)
         absent = [queue for queue in start if queue not in offered.queues]
+        # A broker that is back must be found before its queues are due to leave, not with the next refresh.
+        self._cluster.doubt({queue.topic for queue in absent})
         left |= self._retired(start, self._retirement.due(absent, offered))
         kept = start.only(lambda queue: queue not in left)
-        self._check_unreachable([queue for queue in kept if queue not in newest], failed)
+        self._check_unreachable([queue for queue in kept if queue not in newest], absent, failed)
         self._check_truncated(kept, newest)
         self._record_expired(kept, states)
         self._last_ends.update(newest)
@@ -289,9 +292,18 @@ class StreamOffsets:
                 cause,
             )
 
-    def _check_unreachable(self, missing: list[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
-        """Raise SourceUnavailable for queues that were unreachable for too long."""
-        seconds = self._unreachable.update(missing)
+    def _check_unreachable(
+        self, missing: list[QueueKey], absent: Collection[QueueKey], failed: Mapping[QueueKey, Exception]
+    ) -> None:
+        """Raise SourceUnavailable for queues that were unreachable for too long.
+
+        The time of an absent queue begins with its absence. A stopping broker first does not answer, and its
+        queues must be able to leave before they count as unreachable.
+        """
+        seconds = {
+            **self._unreachable.update([queue for queue in missing if queue not in absent]),
+            **self._not_offered.update([queue for queue in missing if queue in absent]),
+        }
         self._fail_on_unreachable(
             [queue for queue in missing if seconds[queue] > self._timeout_seconds], failed
         )

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from tests.spark.deployments.spark_servers import IS_SPARK_4_0, ConnectServer, StandaloneCluster, environment
 from tests.spark.sdk_pull import pulled
 from tests.spark.small_cluster import SmallCluster
+from tests.spark.test_expired_messages import SMALL_FILES, expire_log_files, fill
 from tests.spark.version_marks import needs_trigger_limits
 from tests.support.processes import run_command
 
@@ -22,6 +23,7 @@ from tests.support.processes import run_command
 _PROGRAM_SECONDS = 400
 _TEST_SECONDS = 500
 _MESSAGES_OF_QUEUES = (700, 0, 400)
+_EXPIRING = 150
 
 pytestmark = pytest.mark.timeout(_TEST_SECONDS, func_only=True)
 
@@ -34,6 +36,13 @@ def _is_there(module: str) -> bool:
 
 
 _MISSING = ", ".join(name for name in ("grpc", "grpc_status", "google.rpc", "pandas") if not _is_there(name))
+
+
+@pytest.fixture
+def small_files() -> Iterator[SmallCluster]:
+    """A broker whose commit log has small files, so that some of them can be deleted."""
+    with SmallCluster(SMALL_FILES) as running:
+        yield running
 
 
 @pytest.fixture
@@ -73,18 +82,42 @@ def test_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> No
 @pytest.mark.long
 @needs_trigger_limits
 @pytest.mark.skipif(bool(_MISSING), reason=f"a client of Spark Connect needs pyspark[connect]: no {_MISSING}")
-def test_listener_in_a_client_of_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
+def test_listener_in_a_client_of_spark_connect(small_files: SmallCluster, topic: str, tmp_path: Path) -> None:
+    """Lag, losses and their metrics. The first messages of the topic have expired."""
+    cluster = small_files
+    cluster.create_topic(topic, queues=1)
+    fill(cluster, topic, _EXPIRING)
+    oldest = expire_log_files(cluster, topic)
+    options = {
+        "rocketmq.namesrv.addr": cluster.address,
+        "subscribe": topic,
+        "startingOffsets": json.dumps({topic: {"broker-a": {"0": 0}}}),
+        "failOnDataLoss": "false",
+        # The first batch ends within the messages that are left.
+        "maxOffsetsPerTrigger": str(oldest + 1),
+    }
     command = [sys.executable, "-m", "tests.spark.deployments.listener_program"]
     with ConnectServer(tmp_path) as spark:
-        command += [spark.address, cluster.address, source, str(tmp_path / "checkpoint")]
+        command += [spark.address, str(tmp_path / "checkpoint"), json.dumps(options)]
         finished = asyncio.run(
             run_command(command, timeout_s=_PROGRAM_SECONDS, cwd=tmp_path, environment=environment())
         )
         assert finished.exit_code == 0, f"{finished}\n{spark.logs()}"
     told = json.loads(finished.stdout.splitlines()[-1])
-    assert told["query"] == "connected"
-    assert told["rows"] == sum(_MESSAGES_OF_QUEUES)
-    assert f'rmq_spark_lag_messages{{query="connected",topic="{source}"}} 0.0' in told["metrics"]
+    first, last = told["first"], told["last"]
+    by_topic = f'{{query="connected",topic="{topic}"}}'
+    by_queue = f'{{broker="broker-a",query="connected",queue_id="0",topic="{topic}"}}'
+    left = _EXPIRING - oldest - 1
+    assert (first["rows"], first["messages"]) == (1, left)
+    assert first["seconds"] > 0
+    assert (first["lost"], first["ranges"]) == (oldest, [[[0, oldest]]])
+    lines = first["metrics"].splitlines()
+    assert f"rmq_spark_lag_messages{by_topic} {left}.0" in lines
+    assert f"rmq_spark_lost_messages_total{by_topic} {oldest}.0" in lines
+    assert f"rmq_spark_queue_lost_messages_total{by_queue} {oldest}.0" in lines
+    # The second run of the query continues after the loss, and counts its own losses.
+    assert (last["rows"], last["messages"], last["lost"]) == (left, 0, 0)
+    assert f"rmq_spark_lag_messages{by_topic} 0.0" in last["metrics"].splitlines()
 
 
 def _run(

@@ -17,7 +17,7 @@ class FakeDriverCluster:
 
     Replicas answer, except for queues in `masters`. `brokers`: those that are registered. `empty_topics`:
     topics with a route but no queues. `first_ms`: store times of the oldest messages. `rounds`: requests for
-    states.
+    states. `doubted`: topics whose routes were put in doubt.
     """
 
     def __init__(self, held: Mapping[QueueKey, tuple[int, int]]) -> None:
@@ -31,6 +31,7 @@ class FakeDriverCluster:
         self.empty_topics: set[str] = set()
         self.first_ms: dict[QueueKey, int] = {}
         self.rounds = 0
+        self.doubted: set[str] = set()
         self.times: dict[QueueKey, dict[int, int]] = {}
 
     def as_cluster(self) -> Cluster:
@@ -47,6 +48,9 @@ class FakeDriverCluster:
         queues = self.queues(wanted)
         routes = {queue.topic for queue in queues} | (self.empty_topics & wanted)
         return Offered(tuple(queues), frozenset(routes), frozenset((q.topic, q.broker) for q in queues))
+
+    def doubt(self, topics: Iterable[str]) -> None:
+        self.doubted.update(topics)
 
     def registered_brokers(self) -> frozenset[str] | None:
         return self.brokers

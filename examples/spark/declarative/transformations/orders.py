@@ -8,37 +8,26 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession, functions
 
 NAMESRV = os.environ.get("EXAMPLE_NAMESRV", "127.0.0.1:9876")
-ORDER = "shop string, id long, amount long"
+TOPICS = "example-orders-berlin,example-orders-paris"
 
-dp.create_streaming_table("orders", comment="orders of both shops", schema=ORDER)
 sink = {"rocketmq.namesrv.addr": NAMESRV, "topic": "example-large-orders"}
 dp.create_sink("large_orders", "rocketmq", sink)
 
 
-def orders_of(shop: str) -> DataFrame:
-    """Return the stream of one topic."""
-    spark = SparkSession.active()
+# One flow reads both topics: a table of files takes one flow.
+@dp.table(comment="orders of both shops")
+def orders() -> DataFrame:
     messages = (
-        spark.readStream.format("rocketmq")
-        .schema("body binary")
+        SparkSession.active()
+        .readStream.format("rocketmq")
+        .schema("topic string, body binary")
         .option("rocketmq.namesrv.addr", NAMESRV)
-        .option("subscribe", f"example-orders-{shop}")
+        .option("subscribe", TOPICS)
         .option("startingOffsets", "earliest")
         .load()
     )
-    parsed = messages.selectExpr("from_json(CAST(body AS STRING), 'id long, amount long') AS o")
-    return parsed.selectExpr(f"'{shop}' AS shop", "o.id", "o.amount")
-
-
-# Each flow has a checkpoint of its own below `storage`.
-@dp.append_flow(target="orders")
-def orders_of_berlin() -> DataFrame:
-    return orders_of("berlin")
-
-
-@dp.append_flow(target="orders")
-def orders_of_paris() -> DataFrame:
-    return orders_of("paris")
+    parsed = messages.selectExpr("topic", "from_json(CAST(body AS STRING), 'id long, amount long') AS o")
+    return parsed.selectExpr("substring_index(topic, '-', -1) AS shop", "o.id", "o.amount")
 
 
 @dp.materialized_view
@@ -47,6 +36,7 @@ def turnover() -> DataFrame:
     return SparkSession.active().table("orders").groupBy("shop").agg(functions.sum("amount"))
 
 
+# Each flow has a checkpoint of its own below `storage`.
 @dp.append_flow(target="large_orders")
 def large_orders() -> DataFrame:
     large = SparkSession.active().readStream.table("orders").where("amount >= 1000")

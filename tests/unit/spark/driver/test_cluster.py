@@ -140,6 +140,22 @@ async def test_failed_request_puts_a_route_in_doubt(fake: FakeCluster) -> None:
     assert after.topics == {"T"}
 
 
+async def test_doubted_route_is_asked_for_again(fake: FakeCluster) -> None:
+    """A broker that was restarted is found at once, not with the next refresh of routes."""
+
+    def poll(cluster: Cluster) -> tuple[Offered, Offered, Offered]:
+        fake.brokers["broker-b"].listed = False
+        without = cluster.offered(["T"])
+        fake.brokers["broker-b"].listed = True
+        cached = cluster.offered(["T"])
+        cluster.doubt({"T"})
+        return without, cached, cluster.offered(["T"])
+
+    without, cached, asked = await ask(fake, poll)
+    assert list(without.queues) == list(cached.queues) == [FIRST, SECOND]
+    assert list(asked.queues) == [FIRST, SECOND, QueueKey("T", "broker-b", 0)]
+
+
 async def test_known_route_stays_in_use_while_name_servers_are_down(fake: FakeCluster) -> None:
     def poll(cluster: Cluster) -> list[QueueKey]:
         before = cluster.offered(["T"])

@@ -138,3 +138,30 @@ def test_retired_queue_without_start_offsets(view: FakeDriverCluster) -> None:
     end = query.offsets.newest_or_last()
     assert end == {A: 50, B: 10}
     assert query.offsets.begin(query.at, end) == {A: 50, B: 10, C: 7}
+
+
+def test_routes_are_in_doubt_while_a_queue_is_absent(view: FakeDriverCluster) -> None:
+    query = Query(view)
+    query.trigger()
+    assert view.doubted == set()
+    held = view.held.pop(C)
+    query.trigger()
+    assert view.doubted == {"T"}
+    view.held[C] = held
+    view.doubted.clear()
+    query.trigger()
+    assert view.doubted == set()
+
+
+def test_time_without_answers_before_the_absence_does_not_fail_the_query(view: FakeDriverCluster) -> None:
+    """A stopping broker does not answer for a moment before name servers drop it."""
+    query = Query(view)
+    query.trigger()
+    view.away = {C}
+    query.trigger()
+    del view.held[C]
+    view.brokers = frozenset("a")
+    query.trigger(after=3)
+    assert query.trigger(after=9) == {A: 50, B: 10, C: 7}
+    assert query.trigger() == {A: 50, B: 10}
+    assert query.position.retired == {C: 7}
