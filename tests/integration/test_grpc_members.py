@@ -164,9 +164,7 @@ async def test_consumers_beyond_the_limit_of_connections_are_served_but_not_list
         assert (await unlisted.receive("G", "T"))[0].code == pb.MESSAGE_NOT_FOUND
         # The place of a consumer that leaves goes to another one.
         listed = next(each for each in clients if each.client_id in _members(broker))
-        await listed.call(
-            "NotifyClientTermination", rpc.NotifyClientTerminationRequest(group=resource("G"))
-        )
+        await listed.call("NotifyClientTermination", rpc.NotifyClientTerminationRequest(group=resource("G")))
         await unlisted.consume("G", "T")
         await until(lambda: unlisted.client_id in _members(broker))
         assert len(_members(broker)) == 2
