@@ -64,7 +64,7 @@ _SECTIONS: Final = {
     "Shards": ("Shards", "supervisor of `rmq-broker --shards`"),
     "NamesrvCollector": ("Name server", "name server"),
     "RemotingCollector": ("Requests and connections", "broker, name server; the latencies also by a proxy"),
-    "TlsCollector": ("Certificates", "broker, name server"),
+    "TlsCollector": ("Certificates", "broker, name server, proxy"),
     "CacheCollector": ("Caches", "broker, name server"),
     "LoopLagProbe": ("Event loop", "broker, name server, proxy, supervisor of shards"),
     "GarbageCollectionProbe": ("Garbage collection", "broker, name server, proxy, supervisor of shards"),

@@ -6,7 +6,7 @@ broker's own port, so that its requests have the same order, bounds and statisti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmq_client.errors import UsageError
 from rmq_client.network.name_servers import NameServers
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.histogram import Histogram
     from rmq_remoting.daemon.latency_metrics import LatencyLabels
     from rmq_remoting.daemon.tasks import TaskSupervisor
+    from rmq_remoting.daemon.tls_reloads import TlsReloads
 
     from .network.address import BrokerAddress
     from .settings.broker import BrokerSettings
@@ -90,6 +91,11 @@ class LocalProxy:
     def latencies(self) -> Mapping[LatencyLabels, Histogram]:
         """Return the latencies of gRPC calls, for the collector of the broker's ports."""
         return self._face.latencies.series()
+
+    @property
+    def certificates(self) -> TlsReloads[Any]:
+        """The certificate of the gRPC port."""
+        return self._face.certificates
 
     async def start(self, supervisor: TaskSupervisor) -> str:
         """Listen, and return the address for the ready line. Raises StartError."""

@@ -212,7 +212,7 @@ class Namesrv:
         return [
             NamesrvCollector(self._routes, self._brokers, self._live, self._registry, self._lane),
             RemotingCollector(self.dispatcher, {"namesrv": self._server}),
-            TlsCollector(self._contexts),
+            TlsCollector({"remoting": self._contexts}),
             CacheCollector((*self._route_bodies.caches, *self.access.caches)),
         ]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from .flow_limits import Slot
 from .protocol.definition_pb2 import Code
 from .statuses import Refusal
 
@@ -37,15 +38,17 @@ class Call:
     """One call of a client.
 
     `peer`: the client's `host:port`. `remaining_ms`: the time until the deadline, None without one.
+    `slot`: the call's place among those in progress. A method releases it before a broker holds the call.
     """
 
     client_id: str
     client_version: str
     peer: str
     remaining_ms: int | None
+    slot: Slot = field(default_factory=Slot)
 
     @classmethod
-    def of(cls, context: Any, peers: Peers) -> Call:
+    def of(cls, context: Any, peers: Peers, slot: Slot | None = None) -> Call:
         """Read a call's metadata. Raises Refusal without a client id."""
         metadata = metadata_of(context)
         remaining = context.time_remaining()
@@ -57,6 +60,7 @@ class Call:
             _text(metadata.get(_CLIENT_VERSION)),
             peers.address(context),
             None if remaining is None else int(remaining * 1000),
+            Slot() if slot is None else slot,
         )
 
 

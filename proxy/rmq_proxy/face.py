@@ -29,6 +29,7 @@ from .access.directory import ClusterDirectory, OwnDirectory
 from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
+from .flow_limits import FlowLimits
 from .held_calls import HeldCalls
 from .latencies import RpcLatencies
 from .members import Connect, Members, Questions
@@ -117,9 +118,17 @@ class GrpcFace:
         offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
         self.latencies = RpcLatencies()
         questions = Questions()
-        self._members = Members(self._brokers, self._clients, questions, connect)
+        self._members = Members(
+            self._brokers, self._clients, questions, connect, settings.most_member_connections
+        )
+        self._flows = FlowLimits(settings)
         self._sessions = Sessions(
-            self._clients, client_settings, self._transactions, self._members, questions
+            self._clients,
+            client_settings,
+            self._transactions,
+            self._members,
+            questions,
+            self._flows.of("Telemetry"),
         )
         self._handler = service_handler(
             self._routing,
@@ -128,7 +137,7 @@ class GrpcFace:
             self._receiving,
             Pulling(self._brokers, offsets, settings, self._held),
             self.latencies,
-            Admission(self._ports.peers, self._access),
+            Admission(self._ports.peers, self._access, self._flows),
         )
         self._health: Any = None
         self._server: Any = None
@@ -151,6 +160,8 @@ class GrpcFace:
             self.latencies,
             self._receiving,
             self._renewals,
+            self._flows,
+            self._members,
             (*self._brokers.caches, *self._metadata.caches),
             has_latencies=has_latencies,
         )

@@ -101,13 +101,22 @@ class Members:
     """The members that this proxy announces. Belongs to one loop."""
 
     def __init__(
-        self, brokers: Brokers, clients: ClientRegistry, questions: Questions, connect: Connect | None
+        self,
+        brokers: Brokers,
+        clients: ClientRegistry,
+        questions: Questions,
+        connect: Connect | None,
+        most_connections: int,
     ) -> None:
-        """`connect` opens the connections; None: brokers do not know the consumers."""
+        """`connect` opens at most `most_connections`; None: brokers do not know the consumers."""
         self._brokers = brokers
         self._clients = clients
         self._questions = questions
         self._connect = connect
+        self._most_connections = most_connections
+        self._is_at_limit = False
+        # Connections to brokers that consumers have.
+        self.connections = 0
         self._members: dict[str, _Member] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         clients.on_leave.append(self._left)
@@ -116,6 +125,11 @@ class Members:
     def is_on(self) -> bool:
         """Whether brokers know the consumers."""
         return self._connect is not None
+
+    @property
+    def unlisted(self) -> int:
+        """Number of consumers that a broker does not list, because of the limit of connections."""
+        return sum(member.is_unlisted for member in self._members.values())
 
     def announce_soon(self, client: Client) -> None:
         """Send the heartbeats of a consumer that has reported its settings."""
@@ -140,23 +154,53 @@ class Members:
         if member is None:
             member = self._members[client.client_id] = _Member(client, self._questions, self._connect)
         addresses: set[str] = set()
+        is_complete = True
         for topic in member.topics():
-            addresses |= await self._addresses(topic)
-        await asyncio.gather(*(member.heartbeat(address) for address in addresses))
+            found = await self._addresses(topic)
+            is_complete = is_complete and found is not None
+            addresses |= found or set()
+        if self._members.get(client.client_id) is not member:  # it has left meanwhile
+            return
+        self._admit(member, addresses if is_complete else addresses | member.addresses)
+        await asyncio.gather(*(member.heartbeat(address) for address in addresses & member.addresses))
 
-    async def _addresses(self, topic: str) -> set[str]:
+    def _admit(self, member: _Member, addresses: set[str]) -> None:
+        """Let the member have connections to these brokers alone, as far as the limit allows."""
+        for gone in member.addresses - addresses:
+            member.leave(gone)
+            self.connections -= 1
+        room = max(self._most_connections - self.connections, 0)
+        wanted = sorted(addresses - member.addresses)
+        member.addresses.update(wanted[:room])
+        self.connections += min(len(wanted), room)
+        member.is_unlisted = len(wanted) > room
+        if member.is_unlisted and not self._is_at_limit:
+            self._is_at_limit = True
+            log.warning(
+                "consumers not listed by brokers, too many connections limit=%d consumer=%s group=%s; they "
+                "are served; raise consumerConnectionsMaxNum, or start another proxy",
+                self._most_connections,
+                member.client_id,
+                member.group,
+            )
+
+    async def _addresses(self, topic: str) -> set[str] | None:
+        """Return the brokers of a topic, None if they are not known."""
         if self._brokers.own is not None:
             return {self._brokers.own.address}
         try:
             route = await self._brokers.route(topic)
         except ClientError as error:
             log.info("consumers of a topic not announced topic=%s cause=%s", topic, error)
-            return set()
+            return None
         return {address for name in route.brokers if (address := route.master(name)) is not None}
 
     def _left(self, client: Client) -> None:
         member = self._members.pop(client.client_id, None)
         if member is not None:
+            self.connections -= len(member.addresses)
+            # The log tells again if the limit is reached once more.
+            self._is_at_limit = self._is_at_limit and self.connections >= self._most_connections
             self._start(member.stop())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -184,6 +228,24 @@ class _Member:
         ):
             dispatcher.register([code], processor, tier)
         self._connections = connect(dispatcher)
+        # The brokers that it may connect to.
+        self.addresses: set[str] = set()
+        self.is_unlisted = False
+
+    @property
+    def client_id(self) -> str:
+        """The id of the consumer."""
+        return self._client.client_id
+
+    @property
+    def group(self) -> str:
+        """The group of the consumer."""
+        return self._client.group
+
+    def leave(self, address: str) -> None:
+        """Close the connection to a broker that has no topic of the consumer any longer."""
+        self.addresses.discard(address)
+        self._connections.close_address(address)
 
     def topics(self) -> list[str]:
         """Return the topics that the consumer is subscribed to."""

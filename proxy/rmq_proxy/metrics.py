@@ -15,7 +15,9 @@ from rmq_remoting.daemon.exposition import Collector, Family, counter, gauge
 from rmq_remoting.daemon.latency_metrics import rpc_latency
 
 from .clients import ClientRegistry
+from .flow_limits import FlowLimits
 from .latencies import RpcLatencies, label
+from .members import Members
 from .protocol.definition_pb2 import ClientType
 from .receiving import Receiving
 from .refreshing_cache import RefreshingCache
@@ -51,6 +53,8 @@ class ProxyCollector:
         latencies: RpcLatencies,
         receiving: Receiving,
         renewals: Renewals,
+        flows: FlowLimits,
+        members: Members,
         caches: Iterable[RefreshingCache[Any]],
         *,
         has_latencies: bool,
@@ -61,6 +65,8 @@ class ProxyCollector:
         self._latencies = latencies
         self._receiving = receiving
         self._renewals = renewals
+        self._flows = flows
+        self._members = members
         self._caches = list(caches)
         self._has_latencies = has_latencies
 
@@ -79,6 +85,7 @@ class ProxyCollector:
             [((label(method),), number) for method, number in self._latencies.open.items()],
             ("method",),
         )
+        yield from self._of_flows()
         yield from self._of_messages()
         yield Family(
             "rmq_proxy_cache_entries",
@@ -101,6 +108,39 @@ class ProxyCollector:
             "rmq_proxy_clients_expired_total",
             "Clients that counted as gone because their heartbeats stopped.",
             self._clients.expired,
+        )
+        yield gauge(
+            "rmq_proxy_member_connections",
+            "Connections to brokers that the proxy has opened for consumers, so that brokers list them.",
+            self._members.connections,
+        )
+        yield gauge(
+            "rmq_proxy_consumers_unlisted",
+            "Consumers that a broker does not list, because of the limit of these connections.",
+            self._members.unlisted,
+        )
+
+    def _of_flows(self) -> Iterable[Family]:
+        yield Family(
+            "rmq_proxy_calls_in_progress",
+            "gauge",
+            "Calls that count towards the flow limit of their kind; those that a broker holds do not.",
+            [((flow.kind,), flow.in_progress) for flow in self._flows.all],
+            ("kind",),
+        )
+        yield Family(
+            "rmq_proxy_calls_limit",
+            "gauge",
+            "Flow limit: most calls in progress, by kind.",
+            [((flow.kind,), flow.most) for flow in self._flows.all],
+            ("kind",),
+        )
+        yield Family(
+            "rmq_proxy_calls_refused_total",
+            "counter",
+            "Calls beyond a flow limit, which were answered TOO_MANY_REQUESTS.",
+            [((flow.kind,), flow.refused) for flow in self._flows.all],
+            ("kind",),
         )
 
     def _of_messages(self) -> Iterable[Family]:

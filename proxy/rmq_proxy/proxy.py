@@ -12,6 +12,7 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_contexts import client_tls
+from rmq_remoting.daemon.tls_metrics import TlsCollector
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.signing import RequestSigner
 
@@ -56,7 +57,8 @@ class Proxy:
             dispatcher,
             connect=connect if settings.announce_consumers else None,
         )
-        self.metrics = ProxyMetrics(settings, supervisor, [self._face.collector()])
+        collectors = (self._face.collector(), TlsCollector({"grpc": self.certificates}))
+        self.metrics = ProxyMetrics(settings, supervisor, collectors)
 
     async def start(self) -> str:
         """Start serving, and return the text of the ready line. Raises StartError."""

@@ -120,6 +120,7 @@ class Pulling:
         )
         address = await self._address(queue)
         about = f"pull from {queue} at {request.offset}"
+        call.slot.release()  # from here on the broker may hold the call
         response = await self._brokers.ask(
             address,
             RequestCode.PULL_MESSAGE,

@@ -170,6 +170,7 @@ class Receiving:
         if address is None:
             raise Refusal(Code.FORBIDDEN, "no readable queue")
         in_order, max_attempts = await self._client_settings.delivery(client.settings)
+        call.slot.release()  # from here on the broker may hold the call
         popped = await self._pops.pop(
             address,
             PopRequest(

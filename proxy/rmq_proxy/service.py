@@ -13,6 +13,7 @@ import grpc
 
 from .access.control import AccessControl
 from .calls import Call, Peers, metadata_of
+from .flow_limits import FlowLimits, Slot
 from .latencies import RpcLatencies
 from .protocol import service_pb2 as rpc
 from .pulling import Pulling
@@ -31,18 +32,25 @@ NAME: Final = rpc.DESCRIPTOR.services_by_name["MessagingService"].full_name
 
 
 class Admission:
-    """Reads what a call says besides its request, and lets access control check it first."""
+    """Reads what a call says besides its request, and lets flow limits and access control check it first."""
 
-    def __init__(self, peers: Peers, access: AccessControl | None = None) -> None:
-        """`access` is None if every call is served."""
+    def __init__(
+        self, peers: Peers, access: AccessControl | None = None, flows: FlowLimits | None = None
+    ) -> None:
+        """Without `access` every user is served, and without `flows` any number of calls."""
         self._peers = peers
         self._access = access
+        self._flows = flows
 
-    async def admitted(self, context: Any, request: Any) -> Call:
+    def slot(self, method: str) -> Slot:
+        """Return the place of a call among those in progress. Raises Refusal beyond the limit."""
+        return Slot() if self._flows is None else self._flows.of(method).enter()
+
+    async def admitted(self, context: Any, request: Any, slot: Slot) -> Call:
         """Return the call. Raises Refusal, and ClientError if no broker tells who the user is."""
         if self._access is not None:
             await self._access.check(metadata_of(context), self._peers.host(context), request)
-        return Call.of(context, self._peers)
+        return Call.of(context, self._peers, slot)
 
     def stream(self, context: Any) -> Call:
         """Return the call of a stream, whose commands are checked one by one. Raises Refusal."""
@@ -138,7 +146,8 @@ def _answering(
         began = time.perf_counter()
         latencies.open[name] += 1
         try:
-            answer = await method(await admission.admitted(context, request), request)
+            with admission.slot(name) as slot:
+                answer = await method(await admission.admitted(context, request, slot), request)
         except Exception as error:
             answer = response(status=status_of(error))
         finally:
@@ -164,26 +173,33 @@ def _streaming(
     async def handle(request: Any, context: Any) -> None:
         began = time.perf_counter()
         try:
-            call = await admission.admitted(context, request)
-        except Exception as error:
-            await context.write(response(status=status_of(error)))
+            slot = admission.slot(name)
+        except Refusal as refusal:
+            latencies.observe(name, refusal.code, time.perf_counter() - began)
+            await context.write(response(status=status_of(refusal)))
             return
-        latencies.open[name] += 1
-        code: int | None = None
-        try:
-            async with aclosing(method(call, request)) as responses:
-                async for each in responses:
-                    if code is None:  # the first response has the status
-                        code = each.status.code
-                    async with asyncio.timeout(_WRITE_SECONDS):
-                        await context.write(each)
-        except TimeoutError:
-            log.info("stream ended, its client does not read client=%s", call.client_id)
-            await context.abort(grpc.StatusCode.ABORTED, "the client does not read the stream")
-        finally:
-            latencies.open[name] -= 1
-            if code is not None:
-                latencies.observe(name, code, time.perf_counter() - began)
+        with slot:
+            try:
+                call = await admission.admitted(context, request, slot)
+            except Exception as error:
+                await context.write(response(status=status_of(error)))
+                return
+            latencies.open[name] += 1
+            code: int | None = None
+            try:
+                async with aclosing(method(call, request)) as responses:
+                    async for each in responses:
+                        if code is None:  # the first response has the status
+                            code = each.status.code
+                        async with asyncio.timeout(_WRITE_SECONDS):
+                            await context.write(each)
+            except TimeoutError:
+                log.info("stream ended, its client does not read client=%s", call.client_id)
+                await context.abort(grpc.StatusCode.ABORTED, "the client does not read the stream")
+            finally:
+                latencies.open[name] -= 1
+                if code is not None:
+                    latencies.observe(name, code, time.perf_counter() - began)
 
     return handle
 

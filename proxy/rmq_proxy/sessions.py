@@ -16,6 +16,7 @@ from rmq_client.consumer.subscription import Subscription
 from .calls import Call
 from .client_settings import ClientSettings
 from .clients import CONSUMERS, Client, ClientRegistry, TelemetryStream
+from .flow_limits import FlowLimit
 from .members import Members, Questions
 from .protocol import definition_pb2 as pb
 from .protocol import service_pb2 as rpc
@@ -38,12 +39,15 @@ class Sessions:
         transactions: TransactionProducers,
         members: Members,
         questions: Questions,
+        flow: FlowLimit,
     ) -> None:
+        """`flow` bounds the commands of clients in progress."""
         self._clients = clients
         self._client_settings = client_settings
         self._transactions = transactions
         self._members = members
         self._questions = questions
+        self._flow = flow
         self._readings: set[asyncio.Task[None]] = set()
 
     async def heartbeat(self, call: Call, request: rpc.HeartbeatRequest) -> rpc.HeartbeatResponse:
@@ -104,13 +108,22 @@ class Sessions:
         self, call: Call, commands: AsyncIterator[rpc.TelemetryCommand], stream: TelemetryStream
     ) -> None:
         async for command in commands:
-            match command.WhichOneof("command"):
-                case "settings":
-                    await self._settings_reported(call, command.settings, stream)
-                case "thread_stack_trace":
-                    self._questions.answered(call.client_id, command.thread_stack_trace.nonce, command)
-                case "verify_message_result":
-                    self._questions.answered(call.client_id, command.verify_message_result.nonce, command)
+            try:
+                slot = self._flow.enter()
+            except Refusal as refusal:
+                await stream.write(rpc.TelemetryCommand(status=status_of(refusal)))
+                continue
+            with slot:
+                await self._process(call, command, stream)
+
+    async def _process(self, call: Call, command: rpc.TelemetryCommand, stream: TelemetryStream) -> None:
+        match command.WhichOneof("command"):
+            case "settings":
+                await self._settings_reported(call, command.settings, stream)
+            case "thread_stack_trace":
+                self._questions.answered(call.client_id, command.thread_stack_trace.nonce, command)
+            case "verify_message_result":
+                self._questions.answered(call.client_id, command.verify_message_result.nonce, command)
 
     async def _settings_reported(self, call: Call, settings: pb.Settings, stream: TelemetryStream) -> None:
         kind = settings.WhichOneof("pub_sub")

@@ -136,6 +136,34 @@ class ClientPolicySettings(SettingsGroup):
     )
 
 
+class FlowSettings(SettingsGroup):
+    """Flow limits
+
+    Each kind of gRPC call has a limit of calls in progress. The proxy answers a call beyond its limit with
+    TOO_MANY_REQUESTS.
+    """
+
+    producer_queue_capacity: Count = setting(
+        10_000, "grpcProducerThreadQueueCapacity", "Most sends and recalls in progress."
+    )
+    consumer_queue_capacity: Count = setting(
+        10_000,
+        "grpcConsumerThreadQueueCapacity",
+        "Most calls of consumers in progress; receives and pulls that a broker holds are excluded.",
+    )
+    route_queue_capacity: Count = setting(
+        10_000, "grpcRouteThreadQueueCapacity", "Most queries of routes and assignments in progress."
+    )
+    client_manager_queue_capacity: Count = setting(
+        10_000,
+        "grpcClientManagerThreadQueueCapacity",
+        "Most heartbeats, terminations and commands of telemetry streams in progress.",
+    )
+    transaction_queue_capacity: Count = setting(
+        10_000, "grpcTransactionThreadQueueCapacity", "Most ends of transactions in progress."
+    )
+
+
 class RenewalSettings(SettingsGroup):
     """Renewal of invisible times"""
 
@@ -199,6 +227,7 @@ class ProxySettings(
     ProxyAccessSettings,
     LimitSettings,
     ClientPolicySettings,
+    FlowSettings,
     RenewalSettings,
     CacheSettings,
 ):
@@ -222,6 +251,14 @@ class ProxySettings(
         20,
         "transactionHeartbeatPeriodSecond",
         "Interval of the heartbeats by which brokers know the producers of transactions.",
+    )
+    most_member_connections: Natural = setting(
+        10_000,
+        "consumerConnectionsMaxNum",
+        "Most connections to brokers that the proxy opens for consumers, so that brokers list them as "
+        "members. Consumers beyond the limit are served, but not listed.",
+        unit="connections",
+        ours=True,
     )
     request_timeout_ms: Milliseconds = setting(
         3000, "requestTimeoutMillis", "Time-out of a request to a broker that holds none.", ours=True

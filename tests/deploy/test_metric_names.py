@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark_rocketmq.lag import LagListener
 from tests.deploy.tools import DEPLOY, yaml_of
 from tests.support.broker_requests import ask_among_notifications, heartbeat, pull, send, sent
+from tests.support.certificates import make_certificate
 from tests.support.fake_controller import fake_controller
 from tests.support.grpc_client import grpc_client, message
 from tests.support.own_servers import OwnBroker, OwnNamesrv, OwnProxy, OwnShards
@@ -57,6 +58,8 @@ async def labels(tmp_path: Path) -> _Labels:
     ports = [free_port() for _ in range(6)]
     replica = {"brokerRole": "SLAVE", "brokerId": "1"}
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
+    certificate = make_certificate(tmp_path, "proxy")
+    tls = {"tlsCertPath": str(certificate.cert_file), "tlsKeyPath": str(certificate.key_file)}
     async with (
         fake_controller() as controller,
         OwnBroker(
@@ -73,7 +76,7 @@ async def labels(tmp_path: Path) -> _Labels:
         OwnBroker(namesrv.address, home=tmp_path / "broker", settings=metrics[1]) as broker,
         OwnBroker(namesrv.address, home=tmp_path / "replica", settings={**metrics[2], **replica}),
         OwnShards(namesrv.address, 1, home=tmp_path / "shards", settings=metrics[3]),
-        OwnProxy(namesrv.address, home=tmp_path / "proxy", settings=metrics[5]) as proxy,
+        OwnProxy(namesrv.address, home=tmp_path / "proxy", settings={**metrics[5], **tls}) as proxy,
         grpc_client(proxy.address) as grpc_member,
         raw_client(broker.port) as member,
         raw_client(broker.port) as client,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rmq_client.admin import Admin
 from rmq_client.errors import BrokerError
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
+from rmq_proxy.proxy import Proxy
 from rmq_remoting.bodies.heartbeat import ConsumeType
 from tests.support.clusters import ClusterBroker, RunningCluster, running_cluster
 from tests.support.grpc_client import GrpcClient, grpc_client, message, resource
@@ -140,3 +142,35 @@ async def test_a_proxy_of_a_cluster_announces_consumers_if_it_is_told_to(cluster
                 await client.receive("G", "T")
                 assert _members(broker) == []
         await until(lambda: _members(broker) == [])
+
+
+async def test_consumers_beyond_the_limit_of_connections_are_served_but_not_listed(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = cluster.brokers["broker-a"]
+    limit = {"announceConsumers": True, "consumerConnectionsMaxNum": 2}
+    async with running_proxy(cluster.address, **limit) as proxy, contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(grpc_client(proxy.address, f"client-{number}"))
+            for number in range(4)
+        ]
+        for client in clients:
+            await client.consume("G", "T")
+        await until(lambda: len(_members(broker)) == 2)
+        await until(lambda: _metric(proxy, "rmq_proxy_consumers_unlisted") == 2)
+        assert _metric(proxy, "rmq_proxy_member_connections") == 2
+        assert len([each for each in caplog.records if "not listed" in each.getMessage()]) == 1
+        unlisted = next(each for each in clients if each.client_id not in _members(broker))
+        assert (await unlisted.receive("G", "T"))[0].code == pb.MESSAGE_NOT_FOUND
+        # The place of a consumer that leaves goes to another one.
+        listed = next(each for each in clients if each.client_id in _members(broker))
+        await listed.call("NotifyClientTermination", rpc.NotifyClientTerminationRequest(group=resource("G")))
+        await unlisted.consume("G", "T")
+        await until(lambda: unlisted.client_id in _members(broker))
+        assert len(_members(broker)) == 2
+
+
+def _metric(proxy: Proxy, name: str) -> object:
+    families = (each for found in proxy.metrics.registry.collectors() for each in found.collect())
+    ((_, value),) = next(list(each.series) for each in families if each.name == name)
+    return value

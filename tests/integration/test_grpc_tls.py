@@ -127,9 +127,22 @@ async def test_a_replaced_certificate_is_used_for_new_connections(
         assert await _is_served(proxy.address, old)
         shutil.copy(second.key_file, certificate.key_file)
         await until(lambda: proxy.certificates.reloads == 1)
+        assert _counted(proxy) == {"rmq_tls_reloads_total": 1, "rmq_tls_reloads_failed_total": 1}
         assert await _is_served(proxy.address, _trusting(second))
         assert not await _is_served(proxy.address, old)
         assert (await _route(open_client)).code == pb.OK
+
+
+def _counted(proxy: Proxy) -> dict[str, object]:
+    """Return the counters of reloads of the gRPC port."""
+    return {
+        family.name: value
+        for collector in proxy.metrics.registry.collectors()
+        for family in collector.collect()
+        if family.name.startswith("rmq_tls_reloads")
+        for (port,), value in family.series
+        if port == "grpc"
+    }
 
 
 async def _route(client: GrpcClient) -> pb.Status:

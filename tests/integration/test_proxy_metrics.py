@@ -81,6 +81,10 @@ async def test_a_broker_has_those_of_its_grpc_port(tmp_path: Path) -> None:
             async with grpc_client(f"{LOOPBACK}:{port}") as client:
                 await client.call("QueryRoute", _MISSING)
             families = await _scrape(running.broker.metrics.port)
+            assert {sample.labels["port"] for sample in families["rmq_tls_reloads"].samples} == {
+                "remoting",
+                "grpc",
+            }
     assert families["rocketmq_proxy_up"].samples[0].labels["proxy_mode"] == "local"
     labels = {"request_code": "query_route", "response_code": "topic_not_found", "protocol_type": "grpc"}
     assert _value(families, "rocketmq_rpc_latency_milliseconds_count", **labels) == 1

@@ -30,6 +30,9 @@ BROKER_SETTINGS = {
     "transactionTimeOut": "500",
     "transactionCheckInterval": "500",
 }
+# Apache's broker stores the outcomes of transactions in batches, and checks those whose outcome is not
+# stored. Its default of 3 s is longer than the checks here take, so it would check some that were rolled back.
+APACHE_BROKER_SETTINGS = {**BROKER_SETTINGS, "transactionOpBatchInterval": "100"}
 PROXY_SETTINGS = {
     "minInvisibleTimeMillsForRecv": 1000,
     "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
@@ -87,7 +90,7 @@ def apache_servers() -> Iterator[Apache]:
     """Apache's name server and broker."""
     program = built_or_skip(toolchain.apache_servers)
     with asyncio.Runner() as runner:
-        cluster = apache_cluster(program, {**BROKER_SETTINGS, "waitTimeMillsInSendQueue": "10000"})
+        cluster = apache_cluster(program, {**APACHE_BROKER_SETTINGS, "waitTimeMillsInSendQueue": "10000"})
         servers = runner.run(cluster.__aenter__())
         try:
             yield servers
@@ -136,7 +139,7 @@ def apache_local(folder: Path) -> Iterator[GrpcStack]:
         namesrv = ApacheNamesrv(servers)
         runner.run(namesrv.__aenter__())
         proxy = ApacheLocalProxy(
-            program, namesrv.address, settings=PROXY_SETTINGS, broker_settings=BROKER_SETTINGS
+            program, namesrv.address, settings=PROXY_SETTINGS, broker_settings=APACHE_BROKER_SETTINGS
         )
         try:
             runner.run(proxy.__aenter__())

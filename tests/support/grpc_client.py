@@ -22,6 +22,7 @@ class GrpcClient:
 
     def __init__(self, channel: Any, client_id: str, version: str) -> None:
         self.channel = channel
+        self.client_id = client_id
         # Goes with every call from now on: signatures, and whatever else a test likes.
         self.further_metadata: list[tuple[str, str]] = []
         self._own_metadata = [("x-mq-client-id", client_id)] if client_id else []

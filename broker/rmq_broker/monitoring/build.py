@@ -11,6 +11,7 @@ from rmq_remoting.daemon.histogram import Histogram
 from rmq_remoting.daemon.latency_metrics import LatencyLabels
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tls_metrics import TlsCollector
+from rmq_remoting.daemon.tls_reloads import TlsReloads
 
 from ..acting.metrics import ActingCollector
 from ..controller.metrics import ControllerCollector
@@ -48,6 +49,10 @@ class GrpcMetrics(Protocol):
 
     def latencies(self) -> Mapping[LatencyLabels, Histogram]:
         """Return the latencies of gRPC calls."""
+
+    @property
+    def certificates(self) -> TlsReloads[Any]:
+        """The certificate of the gRPC port."""
 
 
 def build_runtime_info(settings: BrokerSettings, services: Services, tiers: Tiers) -> RuntimeInfo:
@@ -98,6 +103,9 @@ def build_metrics(
         in_flight=services.pops.in_flight,
         tiers=tiers.all(),
     )
+    certificates: dict[str, TlsReloads[Any]] = {"remoting": listeners.contexts}
+    if grpc is not None:
+        certificates["grpc"] = grpc.certificates
     collectors: tuple[Collector, ...] = (
         BrokerCollector(observed),
         StoreCollector(storage.store, storage.disk, storage.cleaner.statistics, now_ms),
@@ -115,7 +123,7 @@ def build_metrics(
             {"main": listeners.main, "fast": listeners.fast},
             None if grpc is None else grpc.latencies,
         ),
-        TlsCollector(listeners.contexts),
+        TlsCollector(certificates),
     )
     if replication.metadata is not None:
         collectors += (MetadataCollector(replication.metadata.sync, steady_ms),)
