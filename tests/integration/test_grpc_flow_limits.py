@@ -126,7 +126,7 @@ async def test_held_receives_do_not_count(client: GrpcClient, proxy: Proxy) -> N
 
 
 async def _until_held(proxy: Proxy, number: int) -> None:
-    """Wait until so many receives are open, and none of them is on its way to the broker."""
+    """Wait until this many receives are open and the broker holds all of them."""
 
     def is_held() -> bool:
         values = _metrics(proxy)

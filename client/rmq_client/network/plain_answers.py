@@ -1,8 +1,8 @@
 """Routes and statistics as plain values, decoded without pydantic.
 
-Its import takes a third of the time in which a process of Spark gets ready to read. The checks here accept
-the forms that name servers and brokers write. Every other form goes to the typed bodies, which accept
-fastjson's spellings and name what is wrong.
+The import of pydantic takes a third of the time in which a process of Spark gets ready to read. The checks
+here accept the forms that name servers and brokers write. Every other form goes to the typed bodies, which
+accept fastjson's spellings and report errors by field.
 """
 
 from __future__ import annotations

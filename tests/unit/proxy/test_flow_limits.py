@@ -1,4 +1,4 @@
-"""Flow limits: what counts as in progress, what is refused, and how often the log tells."""
+"""Flow limits: calls in progress, refusals, and the rate of log lines."""
 
 from __future__ import annotations
 
