@@ -31,8 +31,7 @@ BROKER_SETTINGS = {
     "transactionCheckInterval": "500",
 }
 # Apache's broker stores the outcomes of transactions in batches, and checks those whose outcome is not
-# stored. Its default of 3 s is longer than the checks here take: it would check some that were rolled
-# back.
+# stored. Its default of 3 s is longer than the checks here take, and would check some rolled-back ones.
 APACHE_BROKER_SETTINGS = {**BROKER_SETTINGS, "transactionOpBatchInterval": "100"}
 PROXY_SETTINGS = {
     "minInvisibleTimeMillsForRecv": 1000,
