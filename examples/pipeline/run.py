@@ -328,8 +328,8 @@ def arguments() -> argparse.Namespace:
         parser.error("--faults starts brokers of its own: leave out --namesrv")
     if options.faults and (seconds := watermark_seconds(options)) < _LEAST_WATERMARK_SECONDS:
         parser.error(
-            f"with --faults the watermark must be {_LEAST_WATERMARK_SECONDS:g} s of the run at least, and it is "
-            f"{seconds:.0f} s: raise --watermark-minutes or --lines, or lower --rate or --hours"
+            f"with --faults the watermark must be {_LEAST_WATERMARK_SECONDS:g} s of the run at least, and it "
+            f"is {seconds:.0f} s: raise --watermark-minutes or --lines, or lower --rate or --hours"
         )
     return options
 
