@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import math
 import shutil
 import signal
 import sys
@@ -39,6 +40,8 @@ _WORKER_MEMORY: Final = "1g"
 _BROKER_TIMEOUT_SECONDS: Final = 30
 # The queues of the retired broker leave the job after its time-out; the last batch then shows it.
 _RETIRED_AFTER_SECONDS: Final = _BROKER_TIMEOUT_SECONDS + 15.0
+# A killed broker takes this long to be read again; its lines must not be late then.
+_LEAST_WATERMARK_SECONDS: Final = 30.0
 _MARK: Final = ".pipeline"
 
 
@@ -281,6 +284,17 @@ def missing() -> str | None:
     return java_missing()
 
 
+def watermark_seconds(options: argparse.Namespace) -> float:
+    """Return how long the replay sends the lines of one watermark; infinite if that is the whole log.
+
+    Infinite without --rate, too, because the time is then unknown.
+    """
+    share = options.watermark_minutes / (options.hours * 60)
+    if share >= 1 or not options.rate:
+        return math.inf
+    return float(share * options.lines / options.rate)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -312,6 +326,11 @@ def arguments() -> argparse.Namespace:
         parser.error("--lines and --hours must be above 0, --rate and --workers at least 0")
     if options.faults and options.namesrv:
         parser.error("--faults starts brokers of its own: leave out --namesrv")
+    if options.faults and (seconds := watermark_seconds(options)) < _LEAST_WATERMARK_SECONDS:
+        parser.error(
+            f"with --faults the watermark must be {_LEAST_WATERMARK_SECONDS:g} s of the run at least, and it "
+            f"is {seconds:.0f} s: raise --watermark-minutes or --lines, or lower --rate or --hours"
+        )
     return options
 
 

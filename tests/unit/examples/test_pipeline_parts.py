@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import math
 import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -17,7 +19,7 @@ from examples.pipeline.lines import MINUTE, AlertRule, Tally
 from examples.pipeline.make_log import BEGIN, LATEST_SECONDS, log_lines
 from examples.pipeline.programs import Program, ProgramFailed
 from examples.pipeline.records import Follower, append
-from examples.pipeline.run import fresh
+from examples.pipeline.run import fresh, watermark_seconds
 from tests.unit.examples.finished_run import finished_run
 
 _NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -151,3 +153,12 @@ async def test_a_program_is_ended_with_its_context(tmp_path: Path) -> None:
         assert program.running
     assert not program.running
     assert await asyncio.wait_for(program.ended(), 1) == -15
+
+
+@pytest.mark.parametrize(
+    ("minutes", "hours", "rate", "seconds"),
+    [(10, 1.0, 5000.0, 10.0), (10, 1.0, 0.0, math.inf), (20, 0.25, 5000.0, math.inf)],
+)
+def test_watermark_in_seconds_of_the_run(minutes: int, hours: float, rate: float, seconds: float) -> None:
+    options = argparse.Namespace(watermark_minutes=minutes, hours=hours, lines=300_000, rate=rate)
+    assert watermark_seconds(options) == seconds
