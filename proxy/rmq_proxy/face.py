@@ -64,6 +64,10 @@ _PING_INTERVAL_MS: Final = 60_000
 _PING_TIMEOUT_MS: Final = 20_000
 # The metadata of a call, as Apache's proxy limits it.
 _MAX_METADATA_BYTES: Final = 8192
+# Calls that have arrived and not begun. Beyond the first number, gRPC's library ends calls at random, with the
+# status CANCELLED and no reason. Its default is 1,000, which clients reach that receive again all at once.
+# The flow limits of the settings answer with a reason, and are lower.
+_MOST_PENDING_CALLS: Final = 50_000
 
 
 class GrpcFace:
@@ -174,6 +178,8 @@ class GrpcFace:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.server.max_pending_requests", _MOST_PENDING_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING_CALLS),
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", 2 * _MAX_METADATA_BYTES),
                 ("grpc.keepalive_time_ms", _PING_INTERVAL_MS),

@@ -95,6 +95,14 @@ async def test_sends_beyond_the_limit_are_refused_and_other_kinds_served(
     assert (await client.send(message("T"))).status.code == pb.OK
 
 
+async def test_a_burst_of_calls_that_the_proxy_has_not_begun_is_served(client: GrpcClient) -> None:
+    """The library of gRPC cancels calls beyond 1,000 by default."""
+    request = rpc.QueryRouteRequest(topic=resource("T"))
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(*(client.call("QueryRoute", request) for _ in range(3000)))
+    assert {answer.status.code for answer in answers} == {pb.OK}
+
+
 async def test_a_call_that_its_client_gives_up_frees_its_place(
     client: GrpcClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
