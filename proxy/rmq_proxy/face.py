@@ -64,9 +64,9 @@ _PING_INTERVAL_MS: Final = 60_000
 _PING_TIMEOUT_MS: Final = 20_000
 # The metadata of a call, as Apache's proxy limits it.
 _MAX_METADATA_BYTES: Final = 8192
-# Calls that have arrived and not begun. Beyond the first number, gRPC's library ends calls at random, with the
-# status CANCELLED and no reason. Its default is 1,000, which clients reach that receive again all at once.
-# The flow limits of the settings answer with a reason, and are lower.
+# Calls that have arrived and not begun. Beyond this number gRPC's library ends calls at random, with the
+# status CANCELLED and no reason. Its default is 1,000. Clients exceed it if they all receive at once. The
+# flow limits of the settings answer with a reason, and are lower.
 _MOST_PENDING_CALLS: Final = 50_000
 
 

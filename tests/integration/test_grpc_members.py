@@ -144,6 +144,22 @@ async def test_a_proxy_of_a_cluster_announces_consumers_if_it_is_told_to(cluster
         await until(lambda: _members(broker) == [])
 
 
+async def test_brokers_list_the_consumers_of_all_proxies(cluster: RunningCluster) -> None:
+    broker = cluster.brokers["broker-a"]
+    async with (
+        running_proxy(cluster.address, announceConsumers=True) as first,
+        grpc_client(first.address, "client-1") as one,
+    ):
+        await one.consume("G", "T")
+        async with (
+            running_proxy(cluster.address, announceConsumers=True) as second,
+            grpc_client(second.address, "client-2") as two,
+        ):
+            await two.consume("G", "T")
+            await until(lambda: _members(broker) == ["client-1", "client-2"])
+        await until(lambda: _members(broker) == ["client-1"])
+
+
 async def test_consumers_beyond_the_limit_of_connections_are_served_but_not_listed(
     cluster: RunningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
