@@ -1,4 +1,4 @@
-"""Access keys and TLS on the proxy's remoting port."""
+"""Access keys on the proxy's remoting port."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from rmq_client import Credentials, Message, Producer
+from rmq_client import ClientSettings, Credentials, Message, Producer
 from rmq_client.errors import PermissionDenied
+from rmq_proxy.proxy import Proxy
 from rmq_remoting.bodies.access_control import UserInfo
 from tests.integration.test_grpc_access import ACCESS, ANN, PROXY, allow
 from tests.support.clusters import running_cluster
 from tests.support.running_proxy import running_proxy
 from tests.support.signed_requests import ROOT
+
+
+def _producer(proxy: Proxy, keys: Credentials | None) -> Producer:
+    return Producer(proxy.remoting_address, group="p", settings=ClientSettings(credentials=keys))
 
 
 @pytest.mark.parametrize(
@@ -29,9 +34,9 @@ async def test_signatures_and_rules_count(tmp_path: Path, keys: Credentials | No
         ann = UserInfo(username="ann", password="anns-secret", user_type="Normal")
         broker.services.access.tables.users.create(ann)
         async with running_proxy(cluster.address, aclCacheRefreshSeconds=1, **PROXY) as proxy:
-            async with Producer(proxy.remoting_address, group="p", credentials=ROOT) as producer:
+            async with _producer(proxy, ROOT) as producer:
                 await producer.send(Message("T", b"by root"))
-            async with Producer(proxy.remoting_address, group="p", credentials=keys) as producer:
+            async with _producer(proxy, keys) as producer:
                 with pytest.raises(PermissionDenied, match=problem):
                     await producer.send(Message("T", b"refused"))
         assert [each.body for each in broker.messages("T")] == [b"by root"]
@@ -45,7 +50,7 @@ async def test_a_rule_lets_a_user_send(tmp_path: Path) -> None:
         allow(broker, "ann", ("Topic:T", "Pub"))
         async with (
             running_proxy(cluster.address, **PROXY) as proxy,
-            Producer(proxy.remoting_address, group="p", credentials=ANN) as producer,
+            _producer(proxy, ANN) as producer,
         ):
             await producer.send(Message("T", b"by ann"))
             with pytest.raises(PermissionDenied, match="Topic:U"):
@@ -54,12 +59,11 @@ async def test_a_rule_lets_a_user_send(tmp_path: Path) -> None:
 
 
 async def test_without_keys_of_the_proxy_brokers_check_the_client(tmp_path: Path) -> None:
-    async with running_cluster(
-        tmp_path, {"broker-a": {"T": 1}}, **ACCESS, authenticationWhitelist="105"
-    ) as cluster:
-        async with running_proxy(cluster.address, authenticationEnabled=False) as proxy:
-            async with Producer(
-                proxy.remoting_address, group="p", credentials=Credentials("root", "wrong")
-            ) as producer:
-                with pytest.raises(PermissionDenied, match="check signature"):
-                    await producer.send(Message("T", b"refused"))
+    wrong = ClientSettings(credentials=Credentials("root", "wrong"))
+    async with (
+        running_cluster(tmp_path, {"broker-a": {"T": 1}}, **ACCESS, authenticationWhitelist="105") as cluster,
+        running_proxy(cluster.address) as proxy,
+        Producer(proxy.remoting_address, group="p", settings=wrong) as producer,
+    ):
+        with pytest.raises(PermissionDenied, match="check signature"):
+            await producer.send(Message("T", b"refused"))
