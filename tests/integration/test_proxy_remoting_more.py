@@ -1,4 +1,4 @@
-"""The proxy's remoting port: transaction checks, request-reply, access keys, and a graceful shutdown."""
+"""The proxy's remoting port: checks of transactions, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_SECONDS = 30.0
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
     checks = {"transactionCheckInterval": "500", "transactionTimeOut": "500"}
-    async with running_cluster(tmp_path, {"broker-a": checks}) as running:
+    async with running_cluster(tmp_path, {"broker-a": {}}, **checks) as running:
         async with Admin(running.address) as admin:
             await admin.create_topic("T", queues=1)
             await admin.create_topic("X", queues=1, attributes={"+message.type": "TRANSACTION"})
