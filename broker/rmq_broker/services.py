@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmq_remoting.client import RemotingClient
+from rmq_remoting.daemon.access.broker_requests import RequestNeeds
 from rmq_remoting.daemon.access.service import AccessService, DaemonTexts
 from rmq_remoting.daemon.access.tables import AccessTables
 from rmq_remoting.daemon.tls_contexts import client_tls
@@ -16,7 +17,6 @@ from rmq_remoting.signing import RequestSigner
 from .access.migration import Migration
 from .access.replay_window import ReplayWindow
 from .access.replays import ReplayProtection
-from .access.requests import RequestNeeds
 from .clients.service import ClientService
 from .delivery.service import DeliveryService
 from .escape.remote import RemoteEscape

@@ -87,17 +87,32 @@ class Brokers:
 
     async def known_address(self, broker_name: str) -> str | None:
         """Return the address of a broker's master, None if no name server knows it."""
+        route = await self._route_of_broker(broker_name)
+        return None if route is None else route.master(broker_name)
+
+    async def serving_address(self, broker_name: str) -> str | None:
+        """Return the address of a broker's master, or of its replica with the lowest id.
+
+        None if no name server knows any.
+        """
+        route = await self._route_of_broker(broker_name)
+        return None if route is None else route.address(broker_name)
+
+    def lost(self, address: str) -> None:
+        """Note that a broker has not answered: it may have moved, and the next requests look for it."""
+        self._routes.outdate(lambda route: route.has(address))
+
+    async def _route_of_broker(self, broker_name: str) -> TopicRoute | None:
         if not broker_name:
             return None
         try:
             # Each broker registers a topic of its own name.
-            route = await self._routes.get(broker_name)
+            return await self._routes.get(broker_name)
         except UnreachableError:
             raise
         except ClientError as error:
             log.info("broker not found broker=%s cause=%s", broker_name, error)
             return None
-        return route.master(broker_name)
 
     async def any_address(self, topic: str) -> str | None:
         """Return the address of one of a topic's brokers. Raises as `route`."""
@@ -134,8 +149,7 @@ class Brokers:
         try:
             return await self._backend.request(address, command, timeout_seconds or self._timeout_seconds)
         except RequestError as error:
-            # The broker may have moved: its topics' next requests look for it.
-            self._routes.outdate(lambda route: route.has(address))
+            self.lost(address)
             raise request_failure(error, about) from error
 
     async def tell(self, address: str, code: RequestCode, fields: dict[str, str], *, about: str) -> None:
@@ -144,7 +158,7 @@ class Brokers:
         try:
             await self._backend.oneway(address, command)
         except RequestError as error:
-            self._routes.outdate(lambda route: route.has(address))
+            self.lost(address)
             raise request_failure(error, about) from error
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The settings of the daemon `rmq-proxy`: those of its gRPC face, and those of a process of its own."""
+"""The settings of the daemon `rmq-proxy`: those of its ports, and those of a process of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rmq_remoting.daemon.settings import JavaBoolean, JavaString, setting
 from rmq_remoting.daemon.tls_settings import TlsSettings
 from rmq_remoting.daemon.unsupported_settings import METRICS, NOT_EMPTY, TRUE, UnsupportedSetting, other_than
 
+from .remoting_settings import RemotingSettings
 from .settings import ProxySettings
 from .tls_settings import effective_tls
 
@@ -49,7 +50,7 @@ UNSUPPORTED: Final = (
 )
 
 
-class ProxyDaemonSettings(ProxySettings, TlsSettings, MetricsSettings, LogSettings):
+class ProxyDaemonSettings(ProxySettings, RemotingSettings, TlsSettings, MetricsSettings, LogSettings):
     """The proxy"""
 
     unsupported: ClassVar = UNSUPPORTED

@@ -25,7 +25,7 @@ from rmq_remoting.daemon.tls_settings import TlsSettings
 from rmq_remoting.dispatch import Dispatcher
 
 from .access.control import AccessControl
-from .access.directory import ClusterDirectory, OwnDirectory
+from .access.directory import ClusterDirectory, Directory, OwnDirectory
 from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
@@ -94,16 +94,16 @@ class GrpcFace:
             self._ports = GrpcPorts(effective_tls(tls, settings))
         except ValueError as error:
             raise StartError(f"the gRPC port cannot be served: {error}") from error
-        self._brokers = Brokers(backend, name_servers, settings, own)
+        self.brokers = self._brokers = Brokers(backend, name_servers, settings, own)
         self._access: AccessControl | None = None
+        # Users and rules; None while everyone is served.
+        self.directory: Directory | None = None
         if settings.authentication_enabled:
             cluster = settings.rocketmq_cluster_name
-            self._access = AccessControl(
-                ClusterDirectory(self._brokers, cluster, settings)
-                if tables is None
-                else OwnDirectory(tables),
-                settings,
+            self.directory = (
+                ClusterDirectory(self._brokers, cluster, settings) if tables is None else OwnDirectory(tables)
             )
+            self._access = AccessControl(self.directory, settings)
         self._metadata = Metadata(self._brokers, settings)
         self._held = HeldCalls()
         self._clients = ClientRegistry(settings.channel_expired_timeout_ms / 1000)

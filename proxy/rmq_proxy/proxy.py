@@ -1,28 +1,34 @@
-"""The proxy of a cluster: the gRPC face, with connections to the cluster's brokers behind it."""
+"""The proxy of a cluster: the gRPC face and the remoting port, with connections to brokers behind them."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from rmq_client.errors import UsageError
 from rmq_client.network.name_servers import NameServers
 from rmq_client.settings import ClientSettings, name_server_list
 from rmq_remoting.client import RemotingClient
+from rmq_remoting.daemon.exposition import Collector
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_contexts import client_tls
 from rmq_remoting.daemon.tls_metrics import TlsCollector
+from rmq_remoting.daemon.tls_reloads import TlsReloads
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.signing import RequestSigner
 
+from .access.requests import RequestAccess
 from .daemon_settings import ProxyDaemonSettings
 from .face import GrpcFace
 from .metrics import ProxyMetrics
 from .network.certificates import GrpcCertificates
+from .remoting.port import RemotingPort
 
 log = logging.getLogger("rmq.proxy")
 
+# Held requests of the remoting port are answered before: the rest of them are short.
+_DRAIN_SECONDS: Final = 5.0
 _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -57,24 +63,43 @@ class Proxy:
             dispatcher,
             connect=connect if settings.announce_consumers else None,
         )
-        collectors = (self._face.collector(), TlsCollector({"grpc": self.certificates}))
+        self._remoting: RemotingPort | None = None
+        certificates: dict[str, TlsReloads[Any]] = {"grpc": self.certificates}
+        collectors: list[Collector] = [
+            self._face.collector(has_latencies=not settings.enable_remoting_server)
+        ]
+        if settings.enable_remoting_server:
+            directory, cluster = self._face.directory, settings.rocketmq_cluster_name
+            access = None if directory is None else RequestAccess(directory, cluster, settings)
+            self._remoting = RemotingPort(settings, self._face.brokers, access, connect)
+            collectors += self._remoting.collectors(self._face.latencies.series)
+            certificates["remoting"] = self._remoting.contexts
+        collectors.append(TlsCollector(certificates))
         self.metrics = ProxyMetrics(settings, supervisor, collectors)
 
     async def start(self) -> str:
         """Start serving, and return the text of the ready line. Raises StartError."""
-        await self._face.start(self._settings.bind_address, self._supervisor)
+        host = self._settings.bind_address
+        await self._face.start(host, self._supervisor)
+        remoting = ""
+        if self._remoting is not None:
+            await self._remoting.start(host, self._supervisor)
+            remoting = f" remoting {self.remoting_address}"
         await self.metrics.start()
-        return f"proxy {self.address} namesrv {self._name_servers}"
+        return f"proxy {self.address}{remoting} namesrv {self._name_servers}"
 
     async def stop(self) -> None:
         """Shut down gracefully."""
-        await self._face.stop(self._settings.grpc_shutdown_time_seconds, self._supervisor)
+        grace_seconds = self._settings.grpc_shutdown_time_seconds
+        if self._remoting is not None:
+            await self._remoting.stop(min(grace_seconds, _DRAIN_SECONDS))
+        await self._face.stop(grace_seconds, self._supervisor)
         await self.metrics.stop()
         await self._client.stop()
 
     @property
     def port(self) -> int:
-        """The port that the proxy listens on."""
+        """The port that gRPC clients connect to."""
         return self._face.port
 
     @property
@@ -84,7 +109,15 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """The address for clients on this machine, as host:port."""
+        """The address for gRPC clients on this machine, as host:port."""
+        return self._local_address(self.port)
+
+    @property
+    def remoting_address(self) -> str:
+        """The address for remoting clients on this machine, as host:port; empty without the port."""
+        return "" if self._remoting is None else self._local_address(self._remoting.port)
+
+    def _local_address(self, port: int) -> str:
         host = self._settings.bind_address
         host = "127.0.0.1" if host in _EVERY_INTERFACE else host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

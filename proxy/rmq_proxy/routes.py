@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final
 
 from rmq_remoting.bodies.route import MASTER_BROKER_ID, BrokerData, QueueData, TopicRouteData
+from rmq_remoting.bodies.static_topic import TopicQueueMappingInfo
 from rmq_remoting.java_hash import string_hash_code
 from rmq_remoting.message_queue import MessageQueue
 
@@ -38,6 +39,8 @@ class TopicRoute:
     brokers: Mapping[str, BrokerData]
     write_queues: tuple[MessageQueue, ...]
     readable_brokers: tuple[str, ...]
+    order_topic_conf: str | None = None
+    static_mapping: Mapping[str, TopicQueueMappingInfo] | None = None
     _turn: Iterator[int] = field(default_factory=_random_start, repr=False)
 
     @classmethod
@@ -58,7 +61,15 @@ class TopicRoute:
             and own_broker in (None, queues.broker_name)
             and queues.broker_name in brokers
         }
-        return cls(topic, queue_datas, brokers, tuple(sorted(write_queues)), tuple(sorted(readable)))
+        return cls(
+            topic,
+            queue_datas,
+            brokers,
+            tuple(sorted(write_queues)),
+            tuple(sorted(readable)),
+            data.order_topic_conf,
+            data.topic_queue_mapping_by_broker,
+        )
 
     def queue_for(self, message_group: str) -> MessageQueue | None:
         """Return the queue of a message group; without a group, the queues in turn. None without a queue."""

@@ -204,6 +204,7 @@ class OwnProxy(_OwnServer):
     def configuration(self) -> Mapping[str, str]:
         return {
             "grpcServerPort": str(self.port),
+            "remotingListenPort": "0",
             "bindAddress": LOOPBACK,
             "namesrvAddr": self.namesrv_address,
             "grpcShutdownTimeSeconds": "1",

@@ -20,6 +20,7 @@ async def running_proxy(namesrv_address: str, **keys: Any) -> AsyncIterator[Prox
     """A running proxy of a cluster; `keys` are settings by Apache's keys."""
     chosen = {
         "grpcServerPort": 0,
+        "remotingListenPort": 0,
         "bindAddress": LOOPBACK,
         "grpcShutdownTimeSeconds": 1,
         "metricsExporterType": "DISABLE",

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.access.broker_requests import is_pop_retry_topic, topic_need
 from rmq_remoting.daemon.access.needs import Actions
-
-from .requests import is_pop_retry_topic, topic_need
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand

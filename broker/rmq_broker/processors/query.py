@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.access.broker_requests import READ
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import MAX_FRAME_BYTES
 from rmq_remoting.headers.query import (
@@ -15,7 +16,6 @@ from rmq_remoting.headers.query import (
     ViewMessageRequestHeader,
 )
 
-from ..access.requests import READ
 from ..delivery.inner_message import read_message
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
+from rmq_remoting.daemon.access.broker_requests import SUB
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
 from rmq_remoting.integer_bounds import INT32_MAX
 from rmq_remoting.message_properties import decode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from ..access.requests import SUB
 from ..delivery.cold_reads import ClientGone, ColdReads
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.retries import Failure, Redelivery

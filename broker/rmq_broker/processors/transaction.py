@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.answers import Result
 from rmq_remoting.codes import ResponseCode
+from rmq_remoting.daemon.access.broker_requests import PUB, UPDATE
 from rmq_remoting.errors import CommandError, HeaderError, shown
 from rmq_remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
 from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
@@ -18,7 +19,6 @@ from rmq_remoting.message_errors import MessageIdError
 from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from ..access.requests import PUB, UPDATE
 from ..delivery.store_refusals import refusal
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from .durable_answers import respond_if_durable

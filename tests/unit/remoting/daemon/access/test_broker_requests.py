@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.access.requests import RequestNeeds
 from rmq_broker.build import build_dispatcher
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.access.broker_requests import RequestNeeds
 from rmq_remoting.daemon.access.needs import Need
 from rmq_remoting.daemon.access.policies import Action, cluster, group, topic
 from tests.support.brokers import broker_configuration

@@ -1,4 +1,6 @@
-"""What each request does with which resource: the needs that a user's rules must allow.
+"""What each request to a broker does with which resource: the needs that a user's rules must allow.
+
+The broker has this table, and the proxy's remoting port, which passes such requests on.
 
 Codes that are not listed need rights on the whole cluster. Source: Apache RocketMQ 5.3.3,
 DefaultAuthorizationContextBuilder and the annotations of the request headers. Apache's broker checks only
@@ -11,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_remoting.bodies.assignment import QueryAssignmentRequestBody, SetMessageRequestModeRequestBody
-from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList
-from rmq_remoting.bodies.heartbeat import HeartbeatData
-from rmq_remoting.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
-from rmq_remoting.bodies.pop import BatchAckMessageRequestBody
-from rmq_remoting.bodies.topic import CreateTopicListRequestBody
-from rmq_remoting.codes import RequestCode as Code
-from rmq_remoting.daemon.access.needs import Actions, Need, with_short_codes
-from rmq_remoting.daemon.access.policies import Action, cluster, group, topic
-
-from ..topics.names import RETRY_PREFIX
+from ...bodies.assignment import QueryAssignmentRequestBody, SetMessageRequestModeRequestBody
+from ...bodies.group import SubscriptionGroupConfig, SubscriptionGroupList
+from ...bodies.heartbeat import HeartbeatData
+from ...bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
+from ...bodies.pop import BatchAckMessageRequestBody
+from ...bodies.topic import CreateTopicListRequestBody
+from ...codes import RequestCode as Code
+from .needs import Actions, Need, with_short_codes
+from .policies import Action, cluster, group, topic
 
 if TYPE_CHECKING:
-    from rmq_remoting.command import RemotingCommand
+    from ...command import RemotingCommand
+
+_RETRY_PREFIX: Final = "%RETRY%"
 
 PUB: Final[Actions] = (Action.PUB,)
 SUB: Final[Actions] = (Action.SUB,)
@@ -226,27 +228,27 @@ def _of_fields(request: RemotingCommand, wanted: Fields) -> Iterator[Need]:
 
 def topic_need(name: str, actions: Actions) -> Need:
     """Return the need for a topic; a retry topic belongs to its group."""
-    if name.startswith(RETRY_PREFIX):
-        return Need(group(name.removeprefix(RETRY_PREFIX)), actions)
+    if name.startswith(_RETRY_PREFIX):
+        return Need(group(name.removeprefix(_RETRY_PREFIX)), actions)
     return Need(topic(name), actions)
 
 
 def is_pop_retry_topic(name: str, owner: str) -> bool:
     """Whether a topic may hold messages that a group popped before (`pop/retry_topics.py`)."""
-    return name.startswith(tuple(f"{RETRY_PREFIX}{owner}{separator}" for separator in _POP_SEPARATORS))
+    return name.startswith(tuple(f"{_RETRY_PREFIX}{owner}{separator}" for separator in _POP_SEPARATORS))
 
 
 def _send(request: RemotingCommand, key: str) -> Iterator[Need]:
     name = request.ext_fields.get(key, "")
     # A consumer sends to its group's retry topic where it cannot return a message otherwise.
-    yield topic_need(name, SUB if name.startswith(RETRY_PREFIX) else PUB)
+    yield topic_need(name, SUB if name.startswith(_RETRY_PREFIX) else PUB)
 
 
 def _heartbeat(request: RemotingCommand) -> Iterator[Need]:
     for consumer in HeartbeatData.decode_request(request.body).consumer_data_set:
         yield Need(group(consumer.group_name), SUB)
         for subscription in consumer.subscription_data_set:
-            if not subscription.topic.startswith(RETRY_PREFIX):
+            if not subscription.topic.startswith(_RETRY_PREFIX):
                 yield Need(topic(subscription.topic), SUB)
 
 

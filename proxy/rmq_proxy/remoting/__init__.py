@@ -1,0 +1,1 @@
+"""The port for clients of the remoting protocol: Apache's remotingListenPort."""

@@ -1,0 +1,222 @@
+"""The remoting port: its server, its processor table, and its graceful shutdown.
+
+Source: Apache RocketMQ 5.3.3, RemotingProtocolServer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from rmq_client.errors import ClientError
+from rmq_remoting.answers import Answer
+from rmq_remoting.client import RemotingClient
+from rmq_remoting.codes import RequestCode as Code
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.connection import Connection
+from rmq_remoting.daemon.exposition import Family, gauge
+from rmq_remoting.daemon.latency_metrics import FurtherLatencies
+from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.remoting_metrics import RemotingCollector
+from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.daemon.tls_contexts import ServerContexts
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.draining import all_answered
+from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES, MAX_REQUEST_HEADER_BYTES
+from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
+
+from ..access.requests import RequestAccess
+from ..brokers import Brokers
+from ..daemon_settings import ProxyDaemonSettings
+from .callbacks import register_callbacks
+from .commands import refusal_for
+from .groups import Groups
+from .lookup import Lookup
+from .relay import Relay, Work
+from .routes import Routes
+from .sessions import Sessions
+
+log = logging.getLogger("rmq.proxy")
+
+_TLS_FILES: Final = "remoting: TLS files"
+# The header of a send may grow on its way by the signature of the proxy.
+_MAX_MESSAGE_BYTES: Final = MAX_FRAME_BYTES - 2 * MAX_REQUEST_HEADER_BYTES
+
+
+class RemotingPort:
+    """Serves clients of the remoting protocol from the brokers of a cluster. Belongs to one loop."""
+
+    def __init__(
+        self,
+        settings: ProxyDaemonSettings,
+        brokers: Brokers,
+        access: RequestAccess | None,
+        connect: Callable[[Dispatcher], RemotingClient],
+    ) -> None:
+        """`connect` opens connections to brokers, whose requests go to the dispatcher. Raises StartError."""
+        self._settings = settings
+        self._access = access
+        self.contexts = ServerContexts(settings)
+        self.contexts.load()
+        callbacks = Dispatcher()
+        register_callbacks(callbacks)
+        self._sessions = Sessions(lambda: connect(callbacks))
+        lookup = Lookup(brokers, settings.rocketmq_cluster_name)
+        self._relay = Relay(self._sessions, lookup, brokers, settings.request_timeout_ms / 1000)
+        self._groups = Groups(self._sessions, lookup, self._relay)
+        self._routes = Routes(brokers, settings.remoting_access_addr)
+        self.dispatcher = Dispatcher()
+        self._fill_table()
+        self._server = RemotingServer(self.dispatcher, tls=self.contexts.tls, on_close=self._sessions.closed)
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self._server.port
+
+    async def start(self, host: str, supervisor: TaskSupervisor) -> None:
+        """Listen. Raises StartError."""
+        wanted = self._settings.remoting_listen_port
+        try:
+            self._routes.port = await self._server.start(host, wanted)
+        except OSError as error:
+            raise StartError(
+                f"the proxy cannot listen on {host}:{wanted}: {error.strerror or error}; remotingListenPort "
+                "chooses the port, and enableRemotingServer=false goes without it"
+            ) from error
+        self.contexts.watch(supervisor, _TLS_FILES)
+        log.info("remoting listens address=%s port=%d", host, self.port)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Shut down gracefully: end held requests, let others end for `grace_seconds`, close connections."""
+        self._server.stop_accepting()
+        self._relay.release()
+        if not await all_answered(self.dispatcher, grace_seconds):
+            log.warning("requests not drained within the time-out limit_s=%.1f", grace_seconds)
+        await self._relay.stop()
+        await self._groups.stop()
+        await self._server.stop()
+        await self._sessions.stop()
+        self.dispatcher.stop()
+
+    def collectors(self, latencies: FurtherLatencies) -> list[Any]:
+        """Return the collectors of the port; `latencies` are those of gRPC calls."""
+        return [
+            RemotingCollector(self.dispatcher, {"remoting": self._server}, latencies),
+            SessionCollector(self._sessions),
+        ]
+
+    # --- the processor table ---
+
+    def _fill_table(self) -> None:
+        settings = self._settings
+        send = InlineTier(
+            "send", capacity=settings.remoting_send_capacity, max_wait_ms=settings.remoting_send_wait_ms
+        )
+        pull = InlineTier(
+            "pull", capacity=settings.remoting_pull_capacity, max_wait_ms=settings.remoting_pull_wait_ms
+        )
+        heartbeat = InlineTier(
+            "heartbeat",
+            capacity=settings.remoting_heartbeat_capacity,
+            max_wait_ms=settings.remoting_heartbeat_wait_ms,
+        )
+        offset = InlineTier(
+            "update offset",
+            capacity=settings.remoting_update_offset_capacity,
+            max_wait_ms=settings.remoting_update_offset_wait_ms,
+        )
+        route = InlineTier(
+            "topic route",
+            capacity=settings.remoting_topic_route_capacity,
+            max_wait_ms=settings.remoting_topic_route_wait_ms,
+        )
+        default = InlineTier(
+            "default",
+            capacity=settings.remoting_default_capacity,
+            max_wait_ms=settings.remoting_default_wait_ms,
+        )
+        row, by_name, groups = self._row, self._relay.by_name, self._groups
+
+        row([Code.GET_ROUTEINFO_BY_TOPIC], self._routes.route, route)
+
+        messages = [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE]
+        replies = [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2]
+        row([*messages, *replies], by_name, send, max_body_bytes=_MAX_MESSAGE_BYTES)
+        row([Code.CONSUMER_SEND_MSG_BACK, Code.END_TRANSACTION, Code.RECALL_MESSAGE], by_name, send)
+
+        for code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.POP_MESSAGE, Code.NOTIFICATION):
+            self._held_row(code, pull)
+        row([Code.PEEK_MESSAGE], by_name, pull)
+
+        row([Code.HEART_BEAT], groups.heartbeat, heartbeat)
+
+        row([Code.UPDATE_CONSUMER_OFFSET, Code.ACK_MESSAGE], by_name, offset)
+        row([Code.CHANGE_MESSAGE_INVISIBLETIME], by_name, offset)
+        row([Code.BATCH_ACK_MESSAGE], self._relay.batch_ack, offset)
+        row([Code.GET_CONSUMER_CONNECTION_LIST], groups.members, offset)
+
+        row([Code.UNREGISTER_CLIENT], groups.unregister, default)
+        row([Code.CHECK_CLIENT_CONFIG], groups.check_client, default)
+        row([Code.GET_CONSUMER_LIST_BY_GROUP], groups.members, default)
+        row([Code.QUERY_ASSIGNMENT], groups.assignment, default)
+        row([Code.GET_MAX_OFFSET, Code.GET_MIN_OFFSET, Code.SEARCH_OFFSET_BY_TIMESTAMP], by_name, default)
+        row([Code.GET_EARLIEST_MSG_STORETIME, Code.QUERY_CONSUMER_OFFSET], by_name, default)
+        row([Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ], self._relay.lock, default)
+
+    def _row(
+        self, codes: list[Code], work: Work, tier: InlineTier, max_body_bytes: int = MAX_REQUEST_BODY_BYTES
+    ) -> None:
+        for code in codes:
+            self.dispatcher.register(
+                [code], partial(self._deferred, code, work), tier, max_body_bytes=max_body_bytes
+            )
+
+    def _held_row(self, code: Code, tier: InlineTier) -> None:
+        def admitted(client: Connection, code: int, request: RemotingCommand) -> Coroutine[Any, Any, Answer]:
+            return self._admitted(code, self._relay.by_name, client, request)
+
+        def process(client: Connection, request: RemotingCommand) -> asyncio.Future[Answer]:
+            return self._relay.hold(client, int(code), request, tier, admitted)
+
+        self.dispatcher.register([code], process, tier, max_body_bytes=MAX_REQUEST_BODY_BYTES)
+
+    def _deferred(
+        self, code: Code, work: Work, client: Connection, request: RemotingCommand
+    ) -> asyncio.Future[Answer]:
+        return asyncio.ensure_future(self._admitted(int(code), work, client, request))
+
+    async def _admitted(self, code: int, work: Work, client: Connection, request: RemotingCommand) -> Answer:
+        """Run a request after its check. Raises CommandError, BodyError, ProtocolError."""
+        if self._access is not None:
+            try:
+                await self._access.check(client, code, request)
+            except ClientError as error:
+                raise refusal_for(error) from error
+        return await work(client, code, request)
+
+
+class SessionCollector:
+    """Clients of the remoting port, and their connections to brokers."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def collect(self) -> list[Family]:
+        """Return the metrics."""
+        return [
+            gauge(
+                "rmq_proxy_sessions",
+                "Remoting clients that use brokers through the proxy.",
+                len(self._sessions),
+            ),
+            gauge(
+                "rmq_proxy_broker_connections",
+                "Connections to brokers on behalf of remoting clients.",
+                self._sessions.broker_connections,
+            ),
+        ]
