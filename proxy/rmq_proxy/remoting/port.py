@@ -32,6 +32,7 @@ from rmq_remoting.tiers import InlineTier
 from ..access.requests import RequestAccess
 from ..brokers import Brokers
 from ..daemon_settings import ProxyDaemonSettings
+from ..tls_settings import effective_tls
 from .callbacks import register_callbacks
 from .commands import refusal_for
 from .groups import Groups
@@ -60,7 +61,7 @@ class RemotingPort:
         """`connect` opens connections to brokers, whose requests go to the dispatcher. Raises StartError."""
         self._settings = settings
         self._access = access
-        self.contexts = ServerContexts(settings)
+        self.contexts = ServerContexts(effective_tls(settings, settings))
         self.contexts.load()
         callbacks = Dispatcher()
         register_callbacks(callbacks)

@@ -59,7 +59,7 @@ class QueueLocks:
         async with self._asking:
             self._perhaps_locked.update(queues)
             outcomes = await asyncio.gather(
-                *(self._lock(address, own) for address, own in self._by_address(queues).items())
+                *(self._lock(address, own) for address, own in self._by_broker(queues))
             )
             locked = {queue: locked for outcome in outcomes for queue, locked in outcome.items()}
             self._perhaps_locked.difference_update(queue for queue in locked if not locked[queue])
@@ -67,9 +67,7 @@ class QueueLocks:
 
     async def _unlock_all(self, queues: list[MessageQueue]) -> None:
         async with self._asking:
-            await asyncio.gather(
-                *(self._unlock(address, own) for address, own in self._by_address(queues).items())
-            )
+            await asyncio.gather(*(self._unlock(address, own) for address, own in self._by_broker(queues)))
             self._perhaps_locked.difference_update(queues)
 
     async def _lock(self, address: str, queues: list[MessageQueue]) -> dict[MessageQueue, bool]:
@@ -94,15 +92,16 @@ class QueueLocks:
         except ClientError as error:
             log.warning("queues not unlocked count=%d cause=%s; their locks expire", len(queues), error)
 
-    def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-        by_address: dict[str, list[MessageQueue]] = defaultdict(list)
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:
+        """Return each broker's address and queues. Behind a proxy all brokers have one address."""
+        by_broker: dict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
         masterless: dict[str, int] = {}
         for queue in queues:
             address = self._address_of(queue)
             if address is None:
                 masterless[queue.broker_name] = masterless.get(queue.broker_name, 0) + 1
             else:
-                by_address[address].append(queue)
+                by_broker[address, queue.broker_name].append(queue)
         for broker_name, count in masterless.items():
             log.warning("queues not locked count=%d cause=no master of %s is known", count, broker_name)
-        return by_address
+        return [(address, own) for (address, _), own in by_broker.items()]
