@@ -55,7 +55,7 @@ class EpochMasterConnection(MasterConnection):
 
     async def greet(self, handshake: ReplicaHandshake) -> MasterHandshake:
         """Introduce this replica; return the master's epochs. Raises as `receive`."""
-        self._writer.write(replica_handshake(handshake))
+        self._write(replica_handshake(handshake))
         while True:
             for message in self._messages.feed(await self._read()):
                 if isinstance(message, MasterHandshake):
@@ -64,7 +64,7 @@ class EpochMasterConnection(MasterConnection):
 
     def report(self, offset: int) -> None:
         """Tell the master a log offset. The first one is where it begins to send."""
-        self._writer.write(replica_report(offset))
+        self._write(replica_report(offset))
 
     async def receive_epochs(self) -> list[EpochTransfer]:
         """Return the next transfers. Raises MasterUnavailable, ReplicationProtocolError."""

@@ -64,7 +64,7 @@ class MasterConnection:
 
     def report(self, offset: int) -> None:
         """Tell the master a log offset. The first one is where it begins to send."""
-        self._writer.write(report(offset))
+        self._write(report(offset))
 
     async def receive(self) -> list[Transfer]:
         """Return the next transfers. Raises MasterUnavailable, ReplicationProtocolError."""
@@ -75,6 +75,12 @@ class MasterConnection:
     def abort(self) -> None:
         """End the connection: whoever receives gets MasterUnavailable."""
         self._writer.transport.abort()
+
+    def _write(self, data: bytes) -> None:
+        """Write, unless the connection has ended: the next `_read` then raises MasterUnavailable."""
+        # uvloop raises RuntimeError for a write after that.
+        if not self._writer.is_closing():
+            self._writer.write(data)
 
     async def _read(self) -> bytes:
         """Return the next bytes. Raises MasterUnavailable."""
