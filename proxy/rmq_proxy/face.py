@@ -94,36 +94,36 @@ class GrpcFace:
             self._ports = GrpcPorts(effective_tls(tls, settings))
         except ValueError as error:
             raise StartError(f"the gRPC port cannot be served: {error}") from error
-        self.brokers = self._brokers = Brokers(backend, name_servers, settings, own)
+        self.brokers = Brokers(backend, name_servers, settings, own)
         self._access: AccessControl | None = None
         # Users and rules; None while everyone is served.
         self.directory: Directory | None = None
         if settings.authentication_enabled:
             cluster = settings.rocketmq_cluster_name
             self.directory = (
-                ClusterDirectory(self._brokers, cluster, settings) if tables is None else OwnDirectory(tables)
+                ClusterDirectory(self.brokers, cluster, settings) if tables is None else OwnDirectory(tables)
             )
             self._access = AccessControl(self.directory, settings)
-        self._metadata = Metadata(self._brokers, settings)
+        self._metadata = Metadata(self.brokers, settings)
         self._held = HeldCalls()
         self._clients = ClientRegistry(settings.channel_expired_timeout_ms / 1000)
-        self._pops = Pops(self._brokers)
+        self._pops = Pops(self.brokers)
         self._renewals = Renewals(self._pops, self._metadata, self._clients, settings)
         self._transactions = TransactionProducers(
-            self._brokers, self._metadata, self._clients, f"{settings.proxy_name}@{os.getpid()}#proxy"
+            self.brokers, self._metadata, self._clients, f"{settings.proxy_name}@{os.getpid()}#proxy"
         )
         self._transactions.register(dispatcher)
-        self._routing = Routing(self._brokers, self._metadata, settings)
+        self._routing = Routing(self.brokers, self._metadata, settings)
         client_settings = ClientSettings(settings, self._metadata)
         self._receiving = Receiving(
-            self._brokers, self._pops, self._clients, client_settings, self._renewals, settings, self._held
+            self.brokers, self._pops, self._clients, client_settings, self._renewals, settings, self._held
         )
         timeout_seconds = settings.request_timeout_ms / 1000
         offsets = BrokerApi(backend, SdkSettings(request_timeout_seconds=timeout_seconds))
         self.latencies = RpcLatencies()
         questions = Questions()
         self._members = Members(
-            self._brokers, self._clients, questions, connect, settings.most_member_connections
+            self.brokers, self._clients, questions, connect, settings.most_member_connections
         )
         self._flows = FlowLimits(settings)
         self._sessions = Sessions(
@@ -137,9 +137,9 @@ class GrpcFace:
         self._handler = service_handler(
             self._routing,
             self._sessions,
-            Sending(self._brokers, self._metadata, settings),
+            Sending(self.brokers, self._metadata, settings),
             self._receiving,
-            Pulling(self._brokers, offsets, settings, self._held),
+            Pulling(self.brokers, offsets, settings, self._held),
             self.latencies,
             Admission(self._ports.peers, self._access, self._flows),
         )
@@ -159,14 +159,14 @@ class GrpcFace:
     def collector(self, *, has_latencies: bool = True) -> ProxyCollector:
         """Return the collector of the face's metrics; `has_latencies`: those of calls, too."""
         return ProxyCollector(
-            "cluster" if self._brokers.own is None else "local",
+            "cluster" if self.brokers.own is None else "local",
             self._clients,
             self.latencies,
             self._receiving,
             self._renewals,
             self._flows,
             self._members,
-            (*self._brokers.caches, *self._metadata.caches),
+            (*self.brokers.caches, *self._metadata.caches),
             has_latencies=has_latencies,
         )
 
@@ -229,5 +229,5 @@ class GrpcFace:
             self._members.stop(),
             self._transactions.stop(),
             self._metadata.stop(),
-            self._brokers.stop(),
+            self.brokers.stop(),
         )

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
+from rmq_remoting.repeated_event import RepeatedEvent
+
 from .protocol.definition_pb2 import Code
 from .settings import ProxySettings
 from .statuses import Refusal
@@ -55,9 +57,7 @@ class FlowLimit:
         self.kind = kind
         self.most = most
         self._key = key
-        self._clock = clock
-        self._log_at = 0.0
-        self._refused_before = 0
+        self._refusal = RepeatedEvent(_LOG_SECONDS, clock)
         self.in_progress = 0
         self.refused = 0
 
@@ -75,19 +75,15 @@ class FlowLimit:
 
     def _note(self) -> None:
         """Log refusals, at most once a minute."""
-        now = self._clock()
-        if now < self._log_at:
-            return
-        self._log_at = now + _LOG_SECONDS
-        log.warning(
-            "gRPC calls refused kind=%s refused=%d limit=%d setting=%s; brokers answer slowly, or the proxy "
-            "lacks processor time",
-            self.kind,
-            self.refused - self._refused_before,
-            self.most,
-            self._key,
-        )
-        self._refused_before = self.refused
+        if count := self._refusal.occurred():
+            log.warning(
+                "gRPC calls refused kind=%s refused=%d limit=%d setting=%s; brokers answer slowly, or the "
+                "proxy lacks processor time",
+                self.kind,
+                count,
+                self.most,
+                self._key,
+            )
 
 
 class Slot:

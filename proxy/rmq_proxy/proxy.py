@@ -46,14 +46,15 @@ class Proxy:
         dispatcher = Dispatcher()
         keys = settings.own_keys
         signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
-        self._client = RemotingClient(dispatcher, signer=signer, tls=client_tls(settings))
+        tls = client_tls(settings)
+        self._client = RemotingClient(dispatcher, signer=signer, tls=tls)
         timeout_seconds = settings.request_timeout_ms / 1000
         self._name_servers = NameServers(
             addresses, self._client, ClientSettings(request_timeout_seconds=timeout_seconds)
         )
 
         def connect(requests: Dispatcher) -> RemotingClient:
-            return RemotingClient(requests, signer=signer, tls=client_tls(settings))
+            return RemotingClient(requests, signer=signer, tls=tls)
 
         self._face = GrpcFace(
             settings,

@@ -16,7 +16,7 @@ from rmq_remoting.command import RemotingCommand
 from tests.interop.consumers import consumer_of
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.raw_client import raw_client
-from tests.support.running_proxy import running_proxy
+from tests.support.running_proxy import remoting_port, running_proxy
 from tests.support.waiting import until
 
 WAIT_SECONDS = 20.0
@@ -37,12 +37,8 @@ async def proxy(cluster: RunningCluster) -> AsyncIterator[Proxy]:
         yield running
 
 
-def _port(proxy: Proxy) -> int:
-    return int(proxy.remoting_address.rpartition(":")[2])
-
-
 async def test_a_route_has_the_address_of_the_proxy(proxy: Proxy) -> None:
-    async with raw_client(_port(proxy)) as client:
+    async with raw_client(remoting_port(proxy)) as client:
         request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
         answer = await client.ask(request)
         unknown = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "absent"})
@@ -66,14 +62,14 @@ async def test_a_route_has_the_address_of_the_proxy(proxy: Proxy) -> None:
 async def test_a_request_goes_to_the_broker_that_it_names(
     proxy: Proxy, fields: dict[str, str], code: int
 ) -> None:
-    async with raw_client(_port(proxy)) as client:
+    async with raw_client(remoting_port(proxy)) as client:
         request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, fields)
         answer = await client.ask(request)
     assert answer.code == code, answer.remark
 
 
 async def test_an_unknown_request_is_refused(proxy: Proxy) -> None:
-    async with raw_client(_port(proxy)) as client:
+    async with raw_client(remoting_port(proxy)) as client:
         answer = await client.ask(RemotingCommand.request(105_000))
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 

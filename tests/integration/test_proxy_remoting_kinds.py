@@ -18,7 +18,7 @@ from tests.interop.consumers import consumer_of
 from tests.support.certificates import make_certificate
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.raw_client import raw_client
-from tests.support.running_proxy import running_proxy
+from tests.support.running_proxy import remoting_port, running_proxy
 from tests.support.waiting import until
 
 WAIT_SECONDS = 60.0
@@ -36,10 +36,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
 async def proxy(cluster: RunningCluster) -> AsyncIterator[Proxy]:
     async with running_proxy(cluster.address) as running:
         yield running
-
-
-def _port(proxy: Proxy) -> int:
-    return int(proxy.remoting_address.rpartition(":")[2])
 
 
 async def test_an_ordered_consumer_keeps_the_order_of_each_queue(proxy: Proxy) -> None:
@@ -65,7 +61,7 @@ async def test_locks_are_those_of_one_broker(proxy: Proxy) -> None:
         body = LockBatchRequestBody(client_id=client_id, consumer_group="G", mq_set=wanted).encode()
         return RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
 
-    async with raw_client(_port(proxy)) as client:
+    async with raw_client(remoting_port(proxy)) as client:
         locked = await client.ask(lock("first", queues[:1]))
         denied = await client.ask(lock("second", queues[:1]))
         mixed = await client.ask(lock("first", queues))
@@ -98,13 +94,13 @@ async def test_a_tls_client_sends_and_others_are_cut_off(cluster: RunningCluster
     async with running_proxy(cluster.address, **keys) as proxy:
         async with Producer(proxy.remoting_address, group="p", settings=settings) as producer:
             await producer.send(Message("T", b"secret"))
-        async with raw_client(_port(proxy)) as client:
+        async with raw_client(remoting_port(proxy)) as client:
             client.send(RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}))
             assert await client.until_closed() == []
 
 
 async def test_an_oversized_frame_ends_its_connection_alone(proxy: Proxy) -> None:
-    async with raw_client(_port(proxy)) as good, raw_client(_port(proxy)) as bad:
+    async with raw_client(remoting_port(proxy)) as good, raw_client(remoting_port(proxy)) as bad:
         bad.send_bytes((0x7FFF_FFFF).to_bytes(4, "big") + bytes(8))
         assert await bad.until_closed() == []
         route = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})

@@ -17,7 +17,8 @@ from rmq_remoting.headers.pull import PullMessageRequestHeader
 from rmq_remoting.sys_flags import PullSysFlag
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.raw_client import raw_client
-from tests.support.running_proxy import running_proxy
+from tests.support.running_proxy import remoting_port, running_proxy
+from tests.support.waiting import until
 
 WAIT_SECONDS = 30.0
 
@@ -61,17 +62,15 @@ async def test_a_shutdown_answers_held_pulls(cluster: RunningCluster) -> None:
         max_msg_bytes=None,
         broker_name="broker-a",
     )
-    async with running_proxy(cluster.address) as proxy:
-        port = int(proxy.remoting_address.rpartition(":")[2])
-        async with raw_client(port) as client:
-            request = RemotingCommand.request(RequestCode.PULL_MESSAGE, pull.encode())
-            first = asyncio.ensure_future(client.ask(request))
-            done, _ = await asyncio.wait([first], timeout=1.0)
-            assert not done
-            began = time.monotonic()
-            stopping = asyncio.ensure_future(proxy.stop())
-            answer = await first
-            await stopping
+    async with running_proxy(cluster.address) as proxy, raw_client(remoting_port(proxy)) as client:
+        request = RemotingCommand.request(RequestCode.PULL_MESSAGE, pull.encode())
+        first = asyncio.ensure_future(client.ask(request))
+        await until(lambda: cluster.broker.held_pulls.count == 1)
+        assert not first.done()
+        began = time.monotonic()
+        stopping = asyncio.ensure_future(proxy.stop())
+        answer = await first
+        await stopping
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert answer.ext_fields["nextBeginOffset"] == "0"
     assert time.monotonic() - began < 5.0

@@ -38,3 +38,8 @@ async def running_proxy(namesrv_address: str, **keys: Any) -> AsyncIterator[Prox
         await proxy.stop()
         await supervisor.stop()
     assert not deaths, deaths
+
+
+def remoting_port(proxy: Proxy) -> int:
+    """Return the port for remoting clients."""
+    return int(proxy.remoting_address.rpartition(":")[2])

@@ -115,32 +115,18 @@ class RemotingPort:
 
     def _fill_table(self) -> None:
         settings = self._settings
-        send = InlineTier(
-            "send", capacity=settings.remoting_send_capacity, max_wait_ms=settings.remoting_send_wait_ms
+        send = _tier("send", settings.remoting_send_capacity, settings.remoting_send_wait_ms)
+        pull = _tier("pull", settings.remoting_pull_capacity, settings.remoting_pull_wait_ms)
+        heartbeat = _tier(
+            "heartbeat", settings.remoting_heartbeat_capacity, settings.remoting_heartbeat_wait_ms
         )
-        pull = InlineTier(
-            "pull", capacity=settings.remoting_pull_capacity, max_wait_ms=settings.remoting_pull_wait_ms
+        offset = _tier(
+            "update offset", settings.remoting_update_offset_capacity, settings.remoting_update_offset_wait_ms
         )
-        heartbeat = InlineTier(
-            "heartbeat",
-            capacity=settings.remoting_heartbeat_capacity,
-            max_wait_ms=settings.remoting_heartbeat_wait_ms,
+        route = _tier(
+            "topic route", settings.remoting_topic_route_capacity, settings.remoting_topic_route_wait_ms
         )
-        offset = InlineTier(
-            "update offset",
-            capacity=settings.remoting_update_offset_capacity,
-            max_wait_ms=settings.remoting_update_offset_wait_ms,
-        )
-        route = InlineTier(
-            "topic route",
-            capacity=settings.remoting_topic_route_capacity,
-            max_wait_ms=settings.remoting_topic_route_wait_ms,
-        )
-        default = InlineTier(
-            "default",
-            capacity=settings.remoting_default_capacity,
-            max_wait_ms=settings.remoting_default_wait_ms,
-        )
+        default = _tier("default", settings.remoting_default_capacity, settings.remoting_default_wait_ms)
         row, by_name, groups = self._row, self._relay.by_name, self._groups
 
         row([Code.GET_ROUTEINFO_BY_TOPIC], self._routes.route, route)
@@ -199,6 +185,10 @@ class RemotingPort:
             except ClientError as error:
                 raise refusal_for(error) from error
         return await work(client, code, request)
+
+
+def _tier(name: str, capacity: int, max_wait_ms: int) -> InlineTier:
+    return InlineTier(name, capacity=capacity, max_wait_ms=max_wait_ms)
 
 
 class SessionCollector:
