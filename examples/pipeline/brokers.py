@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from examples.pipeline.programs import Program
-from examples.pipeline.spark_cluster import HOST, free_port
+from examples.pipeline.spark_cluster import HOST
+from rmq_testing.ports import free_broker_port, free_port
 
 _READY_SECONDS: Final = 120.0
 _BIN: Final = Path(sys.executable).parent
@@ -26,7 +27,7 @@ class Brokers:
         """`folder`: has the stores of the brokers. `programs`: a list that is kept up to date."""
         self.names: Sequence[str] = [f"broker-{chr(ord('a') + number)}" for number in range(count)]
         self.namesrv = f"{HOST}:{free_port()}"
-        self._ports = {name: free_port() for name in self.names}
+        self._ports = {name: free_broker_port() for name in self.names}
         self._starts = dict.fromkeys(self.names, 0)
         self._running: dict[str, Program] = {}
         self._folder = folder

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import sys
 import urllib.request
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, Final, Self
 import pyspark
 
 from examples.pipeline.programs import Program, ProgramFailed
+from rmq_testing.ports import free_port
 
 HOST: Final = "127.0.0.1"
 _READY_SECONDS: Final = 180.0
@@ -105,14 +105,6 @@ class SparkCluster:
         with urllib.request.urlopen(f"http://{HOST}:{self._page}/json/", timeout=_ANSWER_SECONDS) as answer:
             state: dict[str, Any] = json.load(answer)
             return state
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def java_missing() -> str | None:

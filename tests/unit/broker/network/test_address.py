@@ -11,6 +11,7 @@ import pytest
 from rmq_broker.network.address import BrokerAddress, bind_ports, resolve_address
 from rmq_remoting.daemon.lifecycle import StartError
 from tests.support.broker_settings import broker_settings
+from tests.support.ports import free_port
 
 _LOOPBACK = "127.0.0.1"
 
@@ -49,9 +50,7 @@ def test_a_bound_port_refuses_connections_until_the_start() -> None:
 
 
 def test_a_fast_port_in_use_gives_the_main_port_back(port_in_use: int) -> None:
-    with socket.socket() as probe:
-        probe.bind((_LOOPBACK, 0))
-        main_port = probe.getsockname()[1]
+    main_port = free_port()
     settings = broker_settings(bindAddress=_LOOPBACK, listenPort=main_port, fastListenPort=port_in_use)
     with pytest.raises(StartError, match=f"cannot listen on {_LOOPBACK}:{main_port} .*{port_in_use}"):
         bind_ports(settings)
