@@ -44,6 +44,7 @@ from benchmarks.report import (
     write_report,
 )
 from benchmarks.rollover import rollover
+from benchmarks.sdk_checkouts import sdk_push_beside, sdk_sends_beside
 from benchmarks.state_size import state_size
 from benchmarks.store_bench import StoreBench, StoreLoad
 from benchmarks.sync_flush import sync_flush
@@ -53,8 +54,8 @@ from benchmarks.verify_speed import verify_speed
 # The goal of each row beside another checkout: ours / peer for rates, the inverse for times.
 NOT_SLOWER = 0.97
 
-# Loads that compare two brokers, also ours with that of another checkout.
-BROKER_LOADS = {*sending.LOADS, *consuming.LOADS} - consuming.ONCE
+# Loads that also compare this checkout with another one.
+CHECKOUT_LOADS = {*sending.LOADS, *consuming.LOADS, *sdk_rows.LOADS} - consuming.ONCE
 
 # Each of these starts its own brokers: with other settings, or on large directories.
 STORE_LOADS: dict[str, StoreLoad] = {
@@ -133,6 +134,12 @@ async def run_sdk(names: Sequence[str], chosen: Namespace) -> Report:
     """Run the chosen loads of the SDK's table, which need no broker but ours."""
     began = time.monotonic()
     figures: list[Figure] = []
+    if chosen.against:
+        if "sdk" in names:
+            figures += await sdk_sends_beside(chosen.against, rounds=chosen.rounds, seconds=chosen.seconds)
+        if "sdk-push" in names:
+            figures += await sdk_push_beside(chosen.against, rounds=chosen.rounds)
+        return _report(figures, SDK_MARKS, chosen, began)
     with tempfile.TemporaryDirectory(prefix="rmq-bench-client-") as home:
         async with our_servers() as ours:
             bench = Bench(ours, ours, Path(home), chosen.rounds, chosen.seconds, "JSON")
@@ -210,7 +217,7 @@ async def run_all(chosen: Namespace, target: Path | None) -> None:
     """Run the loads chosen on the command line, all by default. Each table is written once it is complete."""
     names = chosen.only or [*sending.LOADS, *sdk_rows.LOADS, *consuming.LOADS, *STORE_LOADS]
     if chosen.against:
-        names = [name for name in names if name in BROKER_LOADS]
+        names = [name for name in names if name in CHECKOUT_LOADS]
     if first := [name for name in names if name in sending.LOADS]:
         publish(await run_sending(first, chosen), target)
     if of_sdk := [name for name in names if name in sdk_rows.LOADS]:
@@ -240,7 +247,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=60, help="uncounted seconds of each broker (60)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the store's sizes (1)")
     parser.add_argument(
-        "--against", type=Path, help="compare with our broker of another checkout, not with Apache's"
+        "--against", type=Path, help="compare with broker and SDK of another checkout, not with Apache's"
     )
     parser.add_argument("--write", type=Path, default=None, help="file for the tables")
     parser.add_argument("--list", action="store_true", help="print the loads and exit")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rmq_remoting.codes import ResponseCode
+from rmq_remoting.codes import LanguageCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection, ConnectionSettings
 from rmq_remoting.dispatch import Dispatcher
@@ -190,6 +190,13 @@ async def test_requests_wait_while_the_peer_does_not_read() -> None:
 # --- one write for several turns ---
 
 
+def _requests(count: int, language: LanguageCode = LanguageCode.JAVA) -> list[RemotingCommand]:
+    requests = [request() for _ in range(count)]
+    for each in requests:
+        each.language = language
+    return requests
+
+
 @pytest.mark.parametrize("bytes_each", [10, 2000])
 async def test_responses_of_turns_that_follow_soon_share_writes(bytes_each: int) -> None:
     clock = Clock()
@@ -198,12 +205,25 @@ async def test_responses_of_turns_that_follow_soon_share_writes(bytes_each: int)
     dispatcher.register([10], lambda connection, asked: asked.response(0, body=bytes(bytes_each)), inline())
     peer = Peer(dispatcher)
 
-    peer.send(*[request() for _ in range(16 * 12)])
+    peer.send(*_requests(16 * 12))
 
     await until(lambda: len(peer.answers) == 16 * 12)
     frames = [len(decode_all(each)) for each in peer.transport.writes]
     # The first turn writes its own responses. The others gather up to 48 frames or 64 KiB, and one turn more.
     assert frames == ([16, 64, 64, 48] if bytes_each == 10 else [16, 32, 32, 32, 32, 32, 16])
+
+
+async def test_only_java_clients_get_responses_of_several_turns_in_one_write() -> None:
+    clock = Clock()
+    clock.seconds = asyncio.get_running_loop().time()
+    dispatcher = Dispatcher(clock)
+    dispatcher.register([10], echo, inline())
+    peer = Peer(dispatcher)
+
+    peer.send(*_requests(16 * 12, LanguageCode.PYTHON))
+
+    await until(lambda: len(peer.answers) == 16 * 12)
+    assert [len(decode_all(each)) for each in peer.transport.writes] == [16] * 12
 
 
 async def test_turns_write_their_own_responses_while_others_delay_them() -> None:
@@ -219,7 +239,7 @@ async def test_turns_write_their_own_responses_while_others_delay_them() -> None
     dispatcher.register([10], echo, inline())
     peer = Peer(dispatcher)
 
-    peer.send(*[request() for _ in range(16 * 12)])
+    peer.send(*_requests(16 * 12))
     other_turns()
 
     await until(lambda: len(peer.answers) == 16 * 12)
@@ -232,7 +252,7 @@ async def test_a_peer_that_does_not_read_gets_the_gathered_responses_later() -> 
     dispatcher = Dispatcher(clock)
     dispatcher.register([10], echo, inline())
     peer = Peer(dispatcher)
-    peer.send(*[request() for _ in range(100)])
+    peer.send(*_requests(100))
     await asyncio.sleep(0)  # the second turn gathers its responses
     assert len(peer.answers) == 16
 
