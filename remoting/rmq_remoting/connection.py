@@ -31,6 +31,9 @@ _LARGE_FRAME_BYTES: Final = 16 * 1024
 _MAX_GATHERED_FRAMES: Final = 48
 _MAX_GATHERED_BYTES: Final = 64 * 1024
 _MAX_GATHERING_WAIT_SECONDS: Final = 0.001
+# So many requests leave at once, so that the broker begins while this side prepares others: 64 tasks of our
+# SDK sent 1.13 times as many messages (1.11 to 1.30, 5 pairs).
+_MAX_BUFFERED_REQUESTS: Final = 32
 _JAVA: Final = int(LanguageCode.JAVA)
 
 
@@ -407,6 +410,8 @@ class Connection:
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
         self.write_frame(frame)
+        if len(self._buffer) >= _MAX_BUFFERED_REQUESTS:
+            self.flush()
 
     def send_oneway(self, command: RemotingCommand) -> None:
         """Send a request that gets no response. Raises ConnectionClosed, TooManyRequests."""

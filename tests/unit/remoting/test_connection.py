@@ -14,7 +14,7 @@ from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import ConnectionClosed, FrameError, RequestTimeout, TooManyRequests
 from rmq_remoting.framing import MAX_FRAME_BYTES, encode_frame
 from rmq_remoting.tiers import InlineTier
-from tests.support.frames import raw_frame
+from tests.support.frames import decode_all, raw_frame
 from tests.support.peers import Peer
 from tests.support.replies import RecordingReply
 from tests.support.waiting import loop_passes, until
@@ -61,6 +61,15 @@ async def test_responses_complete_their_requests() -> None:
     assert peer.connection.pending_requests == 1
     peer.send(requests[1].response(1))
     assert (await futures[1]).code == 1
+
+
+async def test_many_requests_leave_in_parts_for_the_peer_to_begin() -> None:
+    peer = Peer()
+    for _ in range(80):
+        peer.connection.send_request(request(), 3.0)
+    assert [len(decode_all(each)) for each in peer.transport.writes] == [32, 32]
+    await loop_passes()
+    assert [len(decode_all(each)) for each in peer.transport.writes] == [32, 32, 16]
 
 
 async def test_both_sides_send_requests_at_the_same_time() -> None:
