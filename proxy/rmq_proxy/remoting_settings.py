@@ -35,6 +35,14 @@ class RemotingSettings(SettingsGroup):
         "client connected to. Set it where clients reach the proxy by another address, such as a load "
         "balancer's.",
     )
+    remoting_most_broker_connections: Count = setting(
+        20_000,
+        "remotingBrokerConnectionsMaxNum",
+        "Most connections to brokers for clients of the remoting port. Each client has one to each broker "
+        "that it uses. Requests that need a further one are answered SYSTEM_BUSY.",
+        unit="connections",
+        ours=True,
+    )
     remoting_send_capacity: Count = setting(
         10000,
         "remotingSendThreadPoolQueueCapacity",

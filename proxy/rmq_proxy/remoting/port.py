@@ -17,7 +17,7 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.daemon.exposition import Family, gauge
+from rmq_remoting.daemon.exposition import Family, counter, gauge
 from rmq_remoting.daemon.latency_metrics import FurtherLatencies
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
@@ -35,6 +35,7 @@ from ..daemon_settings import ProxyDaemonSettings
 from ..tls_settings import effective_tls
 from .callbacks import register_callbacks
 from .commands import refusal_for
+from .connection_limit import ConnectionLimit
 from .groups import Groups
 from .lookup import Lookup
 from .relay import Relay, Work
@@ -56,16 +57,20 @@ class RemotingPort:
         settings: ProxyDaemonSettings,
         brokers: Brokers,
         access: RequestAccess | None,
-        connect: Callable[[Dispatcher], RemotingClient],
+        connect: Callable[[Dispatcher, Callable[[str], None]], RemotingClient],
     ) -> None:
-        """`connect` opens connections to brokers, whose requests go to the dispatcher. Raises StartError."""
+        """`connect` opens connections to brokers, whose requests go to the dispatcher.
+
+        It calls its second argument with the address of a connection that has ended. Raises StartError.
+        """
         self._settings = settings
         self._access = access
         self.contexts = ServerContexts(effective_tls(settings, settings))
         self.contexts.load()
         callbacks = Dispatcher()
         register_callbacks(callbacks)
-        self._sessions = Sessions(lambda: connect(callbacks))
+        limit = ConnectionLimit(settings.remoting_most_broker_connections)
+        self._sessions = Sessions(partial(connect, callbacks), limit)
         lookup = Lookup(brokers, settings.rocketmq_cluster_name)
         self._relay = Relay(self._sessions, lookup, brokers, settings.request_timeout_ms / 1000)
         self._groups = Groups(self._sessions, lookup, self._relay)
@@ -199,6 +204,7 @@ class SessionCollector:
 
     def collect(self) -> list[Family]:
         """Return the metrics."""
+        limit = self._sessions.limit
         return [
             gauge(
                 "rmq_proxy_sessions",
@@ -208,6 +214,16 @@ class SessionCollector:
             gauge(
                 "rmq_proxy_broker_connections",
                 "Connections to brokers on behalf of remoting clients.",
-                self._sessions.broker_connections,
+                limit.open,
+            ),
+            gauge(
+                "rmq_proxy_broker_connections_limit",
+                "Most such connections (remotingBrokerConnectionsMaxNum).",
+                limit.most,
+            ),
+            counter(
+                "rmq_proxy_broker_connections_refused_total",
+                "Requests answered SYSTEM_BUSY because the limit of these connections was reached.",
+                limit.refused,
             ),
         ]
