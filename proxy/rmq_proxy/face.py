@@ -91,7 +91,8 @@ class GrpcFace:
         """
         self._settings = settings
         try:
-            self._ports = GrpcPorts(effective_tls(tls, settings))
+            timeout_seconds = settings.local_proxy_connect_timeout_ms / 1000
+            self._ports = GrpcPorts(effective_tls(tls, settings), timeout_seconds)
         except ValueError as error:
             raise StartError(f"the gRPC port cannot be served: {error}") from error
         self.brokers = Brokers(backend, name_servers, settings, own)
@@ -155,6 +156,10 @@ class GrpcFace:
     def certificates(self) -> GrpcCertificates:
         """The certificate of the port."""
         return self._ports.certificates
+
+    def adopt(self, transport: asyncio.Transport, first: bytes) -> None:
+        """Serve a decrypted connection of another port, which speaks HTTP/2; `first` is what it received."""
+        self._ports.adopt(transport, first)
 
     def collector(self, *, has_latencies: bool = True) -> ProxyCollector:
         """Return the collector of the face's metrics; `has_latencies`: those of calls, too."""

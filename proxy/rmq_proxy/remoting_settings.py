@@ -35,6 +35,12 @@ class RemotingSettings(SettingsGroup):
         "client connected to. Set it where clients reach the proxy by another address, such as a load "
         "balancer's.",
     )
+    enable_remoting_local_proxy_grpc: JavaBoolean = setting(
+        True,
+        "enableRemotingLocalProxyGrpc",
+        "Serve gRPC on the remoting port, too: connections that begin as HTTP/2 are passed on to the gRPC "
+        "port. Not with tls.server.mode=enforcing and tls.server.need.client.auth=require.",
+    )
     remoting_most_broker_connections: Count = setting(
         20_000,
         "remotingBrokerConnectionsMaxNum",

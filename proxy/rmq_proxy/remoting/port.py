@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
@@ -23,9 +24,11 @@ from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_contexts import ServerContexts
+from rmq_remoting.daemon.tls_settings import ClientAuthentication
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.draining import all_answered
 from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES, MAX_REQUEST_HEADER_BYTES
+from rmq_remoting.protocol_detection import HTTP2_NAME, ServerTls, TlsMode
 from rmq_remoting.server import RemotingServer
 from rmq_remoting.tiers import InlineTier
 
@@ -58,14 +61,17 @@ class RemotingPort:
         brokers: Brokers,
         access: RequestAccess | None,
         connect: Callable[[Dispatcher, Callable[[str], None]], RemotingClient],
+        on_http2: Callable[[asyncio.Transport, bytes], None],
     ) -> None:
         """`connect` opens connections to brokers, whose requests go to the dispatcher.
 
-        It calls its second argument with the address of a connection that has ended. Raises StartError.
+        It calls its second argument with the address of a connection that has ended. `on_http2` takes the
+        connections of gRPC clients, decrypted, with the bytes received so far. Raises StartError.
         """
         self._settings = settings
         self._access = access
-        self.contexts = ServerContexts(effective_tls(settings, settings))
+        tls = effective_tls(settings, settings)
+        self.contexts = ServerContexts(tls)
         self.contexts.load()
         callbacks = Dispatcher()
         register_callbacks(callbacks)
@@ -77,7 +83,18 @@ class RemotingPort:
         self._routes = Routes(brokers, settings.remoting_access_addr)
         self.dispatcher = Dispatcher()
         self._fill_table()
-        self._server = RemotingServer(self.dispatcher, tls=self.contexts.tls, on_close=self._sessions.closed)
+        # The gRPC port would demand a certificate of the proxy itself, which has none.
+        is_closed_to_itself = (
+            tls.tls_server_mode is TlsMode.ENFORCING
+            and tls.client_authentication is ClientAuthentication.REQUIRE
+        )
+        serves_http2 = settings.enable_remoting_local_proxy_grpc and not is_closed_to_itself
+        self._server = RemotingServer(
+            self.dispatcher,
+            tls=ServerTls(tls.tls_server_mode, self._http2_context) if serves_http2 else self.contexts.tls,
+            on_close=self._sessions.closed,
+            on_http2=on_http2 if serves_http2 else None,
+        )
 
     @property
     def port(self) -> int:
@@ -115,6 +132,12 @@ class RemotingPort:
             RemotingCollector(self.dispatcher, {"remoting": self._server}, latencies),
             SessionCollector(self._sessions),
         ]
+
+    async def _http2_context(self) -> ssl.SSLContext:
+        """Return the context of the next handshake, in which HTTP/2 can be agreed on."""
+        context = await self.contexts.context()
+        context.set_alpn_protocols([HTTP2_NAME])
+        return context
 
     # --- the processor table ---
 
