@@ -73,7 +73,9 @@ class Proxy:
         if settings.enable_remoting_server:
             directory, cluster = self._face.directory, settings.rocketmq_cluster_name
             access = None if directory is None else RequestAccess(directory, cluster, settings)
-            self._remoting = RemotingPort(settings, self._face.brokers, access, connect, self._face.adopt)
+            self._remoting = RemotingPort(
+                settings, self._face.brokers, self._face.metadata, access, connect, self._face.adopt
+            )
             collectors += self._remoting.collectors(self._face.latencies.series)
             certificates["remoting"] = self._remoting.contexts
         collectors.append(TlsCollector(certificates))

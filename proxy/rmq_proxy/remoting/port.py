@@ -35,6 +35,7 @@ from rmq_remoting.tiers import InlineTier
 from ..access.requests import RequestAccess
 from ..brokers import Brokers
 from ..daemon_settings import ProxyDaemonSettings
+from ..metadata import Metadata
 from ..tls_settings import effective_tls
 from .callbacks import register_callbacks
 from .commands import refusal_for
@@ -43,6 +44,7 @@ from .groups import Groups
 from .lookup import Lookup
 from .relay import Relay, Work
 from .routes import Routes
+from .sends import Sends
 from .sessions import Sessions
 
 log = logging.getLogger("rmq.proxy")
@@ -59,6 +61,7 @@ class RemotingPort:
         self,
         settings: ProxyDaemonSettings,
         brokers: Brokers,
+        metadata: Metadata,
         access: RequestAccess | None,
         connect: Callable[[Dispatcher, Callable[[str], None]], RemotingClient],
         on_http2: Callable[[asyncio.Transport, bytes], None],
@@ -79,6 +82,7 @@ class RemotingPort:
         self._sessions = Sessions(partial(connect, callbacks), limit)
         lookup = Lookup(brokers, settings.rocketmq_cluster_name)
         self._relay = Relay(self._sessions, lookup, brokers, settings.request_timeout_ms / 1000)
+        self._sends = Sends(self._relay, metadata, checks_types=settings.enable_topic_message_type_check)
         self._groups = Groups(self._sessions, lookup, self._relay)
         self._routes = Routes(brokers, settings.remoting_access_addr)
         self.dispatcher = Dispatcher()
@@ -161,8 +165,10 @@ class RemotingPort:
 
         messages = [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE]
         replies = [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2]
-        row([*messages, *replies], by_name, send, max_body_bytes=_MAX_MESSAGE_BYTES)
-        row([Code.CONSUMER_SEND_MSG_BACK, Code.END_TRANSACTION, Code.RECALL_MESSAGE], by_name, send)
+        row(messages, self._sends.send, send, max_body_bytes=_MAX_MESSAGE_BYTES)
+        row(replies, by_name, send, max_body_bytes=_MAX_MESSAGE_BYTES)
+        row([Code.RECALL_MESSAGE], self._sends.recall, send)
+        row([Code.CONSUMER_SEND_MSG_BACK, Code.END_TRANSACTION], by_name, send)
 
         for code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.POP_MESSAGE, Code.NOTIFICATION):
             self._held_row(code, pull)

@@ -8,6 +8,7 @@ import pytest
 
 from rmq_proxy.brokers import Brokers
 from rmq_proxy.daemon_settings import ProxyDaemonSettings
+from rmq_proxy.metadata import Metadata
 from rmq_proxy.remoting.port import RemotingPort
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode as Code
@@ -29,6 +30,7 @@ def _table(**keys: object) -> dict[int, Registration]:
     port = RemotingPort(
         settings,
         cast(Brokers, None),
+        cast(Metadata, None),
         None,
         lambda dispatcher, on_close: RemotingClient(dispatcher, on_close=on_close),
         lambda transport, first: transport.abort(),
