@@ -7,6 +7,7 @@ Apache's proxy 5.3.3.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ ANY: Final = "*"
 Answer = dict[str, Any]
 Transcript = dict[str, Answer]
 
+_ADDRESS: Final = re.compile(r"127\.0\.0\.1:\d+")
 # Fields that no two runs share.
 _VARYING: Final = frozenset(
     {
@@ -47,6 +49,8 @@ _VARYING: Final = frozenset(
 )
 _TYPES: Final = {"T": "NORMAL", "D": "DELAY", "X": "TRANSACTION", "P": "NORMAL"}
 _GROUP: Final = "G"
+# Its messages are popped from the broker itself.
+_DIRECT_GROUP: Final = "H"
 
 
 class _Recorder:
@@ -72,7 +76,7 @@ class _Recorder:
             body = (read or _json)(answer.body)
         self.transcript[name] = {
             "code": answer.code,
-            "remark": answer.remark,
+            "remark": _ADDRESS.sub(f"127.0.0.1:{ANY}", answer.remark) if answer.remark else answer.remark,
             "fields": _steady(dict(sorted(answer.ext_fields.items()))),
             "body": body,
         }
@@ -103,16 +107,19 @@ def _bodies(body: bytes) -> list[str]:
     return [each.body.decode() for each in decode_messages(body)]
 
 
-async def transcribe(port: int, namesrv_address: str) -> Transcript:
+async def transcribe(port: int, namesrv_address: str, broker_port: int) -> Transcript:
     """Send all requests to the port of a fresh cluster with the broker `broker-a`; return the answers."""
     async with Admin(namesrv_address) as admin:
         for topic, kind in _TYPES.items():
             await admin.create_topic(topic, queues=1, attributes={"+message.type": kind})
-        await admin.create_group(_GROUP)
-    async with raw_client(port) as client:
+        for group in (_GROUP, _DIRECT_GROUP):
+            await admin.create_group(group)
+    async with raw_client(port) as client, raw_client(broker_port) as broker:
         recorder = _Recorder(client)
-        for part in (_routes, _sends, _offsets, _pulls, _members, _locks, _pops, _others):
+        for part in (_routes, _sends, _offsets, _pulls, _members, _locks):
             await part(recorder)
+        await _pops(recorder, broker)
+        await _others(recorder)
     return recorder.transcript
 
 
@@ -216,18 +223,18 @@ async def _locks(recorder: _Recorder) -> None:
     await recorder.ask("unlock of nothing", locking(Code.UNLOCK_BATCH_MQ, []))
 
 
-async def _pops(recorder: _Recorder) -> None:
+async def _pops(recorder: _Recorder, broker: RawClient) -> None:
     await recorder.ask("pop of nothing", to_broker(pop("P", _GROUP)))
     for number in range(3):
         await recorder.ask(f"send to pop {number}", to_broker(send("P", b"%d" % number)))
-    answer = await recorder.ask("pop", to_broker(pop("P", _GROUP)), _bodies)
-    assert answer is not None
-    first, second, third = popped(answer)
-    await recorder.ask("ack", to_broker(ack(first, _GROUP)))
-    await recorder.ask("ack without a broker", ack(first, _GROUP))
-    await recorder.ask("ack of no receipt", to_broker(ack(first, _GROUP, receipt="nothing")))
-    await recorder.ask("change of an invisible time", to_broker(hide(second, 60_000, _GROUP)))
-    await recorder.ask("batch of acknowledgements", ack_batch([third], _GROUP))
+    await recorder.ask("pop", to_broker(pop("P", _GROUP)), _bodies)
+    group = _DIRECT_GROUP
+    first, second, third = popped(await broker.ask(pop("P", group)))
+    await recorder.ask("ack", to_broker(ack(first, group)))
+    await recorder.ask("ack without a broker", ack(first, group))
+    await recorder.ask("ack of no receipt", to_broker(ack(first, group, receipt="nothing")))
+    await recorder.ask("change of an invisible time", to_broker(hide(second, 60_000, group)))
+    await recorder.ask("batch of acknowledgements", ack_batch([third], group))
     await recorder.ask("notification", to_broker(notify("P", _GROUP)))
     await recorder.ask("pop without a broker", pop("P", _GROUP))
     await recorder.ask("pop, unknown topic", to_broker(pop("absent", _GROUP)))
