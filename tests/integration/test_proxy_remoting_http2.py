@@ -22,6 +22,8 @@ from tests.support.grpc_client import grpc_client, message, resource
 from tests.support.ports import LOOPBACK
 from tests.support.running_proxy import remoting_port, running_proxy
 
+pytestmark = pytest.mark.each_loop
+
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:

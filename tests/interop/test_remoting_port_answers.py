@@ -81,6 +81,7 @@ def test_only_listed_requests_have_no_answer_of_apaches_proxy() -> None:
 
 @pytest.mark.long
 @pytest.mark.java
+@pytest.mark.timeout(300)
 async def test_the_recorded_answers_are_apaches() -> None:
     assert await _of_apaches() == json_file(_FILE)
 
