@@ -6,19 +6,28 @@ DefaultTopicMessageTypeValidator.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Final
 
+from rmq_client.errors import PermissionDenied
 from rmq_remoting.answers import Answer
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.errors import CommandError
 from rmq_remoting.message_properties import PROPERTY_TRANSFER_FLAG, properties_from_string
+from rmq_remoting.repeated_event import RepeatedEvent
 
 from ..metadata import Metadata, TopicType, check_type, type_of
 from ..statuses import Refusal
 from .relay import Relay
 
+log = logging.getLogger("rmq.proxy")
+
+# After brokers have refused to tell a type, none is asked for during this time.
+_REFUSED_SECONDS: Final = 20.0
+_LOG_SECONDS: Final = 600.0
 # The names of the topic and of the properties in a header. The compact header abbreviates them.
 _LONG_NAMES: Final = ("topic", "properties")
 _SHORT_NAMES: Final = ("b", "i")
@@ -34,6 +43,8 @@ class Sends:
         self._relay = relay
         self._metadata = metadata
         self._checks_types = checks_types
+        self._asks_again_at = 0.0
+        self._refused = RepeatedEvent(_LOG_SECONDS)
 
     async def send(self, client: Connection, code: int, request: RemotingCommand) -> Answer:
         """10, 310, 320: pass messages on. Raises CommandError (MESSAGE_ILLEGAL for another type)."""
@@ -53,8 +64,24 @@ class Sends:
         return await self._relay.by_name(client, code, request)
 
     async def _check(self, topic: str, actual: TopicType) -> None:
+        """Raise CommandError for a message of another type than its topic's.
+
+        A proxy without keys in front of brokers that check users cannot ask for the type: it checks nothing.
+        """
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._asks_again_at:
+            return
         try:
-            check_type(await self._metadata.topic_type(topic), actual)
+            check_type(await self._metadata.allowed_topic_type(topic), actual)
+        except PermissionDenied as error:
+            self._asks_again_at = loop.time() + _REFUSED_SECONDS
+            if self._refused.occurred():
+                log.warning(
+                    "types of messages not checked topic=%s cause=%s; set "
+                    "innerClientAuthenticationCredentials, or enableTopicMessageTypeCheck=false",
+                    topic,
+                    error,
+                )
         except Refusal as refusal:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL, f"{refusal} (topic {topic:.100}, attribute message.type)"
