@@ -21,12 +21,14 @@ class Peers:
 
     def __init__(self) -> None:
         # The address of a client by that of the connection, if something stands before the gRPC server.
-        self.names: Mapping[str, str] | None = None
+        self.names: Mapping[str, str] = {}
+        # Whether it stands before all connections: others are of unknown clients.
+        self.all_named = False
 
     def address(self, context: Any) -> str:
         """Return the address of a call's client, an empty text if it is unknown."""
         address = peer_address(context.peer())
-        return address if self.names is None else self.names.get(address, "")
+        return self.names.get(address, "" if self.all_named else address)
 
     def host(self, context: Any) -> str:
         """Return the host of a call's client, an empty text if it is unknown."""

@@ -91,7 +91,8 @@ class GrpcFace:
         """
         self._settings = settings
         try:
-            self._ports = GrpcPorts(effective_tls(tls, settings))
+            timeout_seconds = settings.local_proxy_connect_timeout_ms / 1000
+            self._ports = GrpcPorts(effective_tls(tls, settings), timeout_seconds)
         except ValueError as error:
             raise StartError(f"the gRPC port cannot be served: {error}") from error
         self.brokers = Brokers(backend, name_servers, settings, own)
@@ -104,17 +105,18 @@ class GrpcFace:
                 ClusterDirectory(self.brokers, cluster, settings) if tables is None else OwnDirectory(tables)
             )
             self._access = AccessControl(self.directory, settings)
-        self._metadata = Metadata(self.brokers, settings)
+        # Types of topics, and configurations of groups.
+        self.metadata = Metadata(self.brokers, settings)
         self._held = HeldCalls()
         self._clients = ClientRegistry(settings.channel_expired_timeout_ms / 1000)
         self._pops = Pops(self.brokers)
-        self._renewals = Renewals(self._pops, self._metadata, self._clients, settings)
+        self._renewals = Renewals(self._pops, self.metadata, self._clients, settings)
         self._transactions = TransactionProducers(
-            self.brokers, self._metadata, self._clients, f"{settings.proxy_name}@{os.getpid()}#proxy"
+            self.brokers, self.metadata, self._clients, f"{settings.proxy_name}@{os.getpid()}#proxy"
         )
         self._transactions.register(dispatcher)
-        self._routing = Routing(self.brokers, self._metadata, settings)
-        client_settings = ClientSettings(settings, self._metadata)
+        self._routing = Routing(self.brokers, self.metadata, settings)
+        client_settings = ClientSettings(settings, self.metadata)
         self._receiving = Receiving(
             self.brokers, self._pops, self._clients, client_settings, self._renewals, settings, self._held
         )
@@ -137,7 +139,7 @@ class GrpcFace:
         self._handler = service_handler(
             self._routing,
             self._sessions,
-            Sending(self.brokers, self._metadata, settings),
+            Sending(self.brokers, self.metadata, settings),
             self._receiving,
             Pulling(self.brokers, offsets, settings, self._held),
             self.latencies,
@@ -156,6 +158,10 @@ class GrpcFace:
         """The certificate of the port."""
         return self._ports.certificates
 
+    def adopt(self, transport: asyncio.Transport, first: bytes) -> None:
+        """Serve a decrypted connection of another port, which speaks HTTP/2; `first` is what it received."""
+        self._ports.adopt(transport, first)
+
     def collector(self, *, has_latencies: bool = True) -> ProxyCollector:
         """Return the collector of the face's metrics; `has_latencies`: those of calls, too."""
         return ProxyCollector(
@@ -166,7 +172,7 @@ class GrpcFace:
             self._renewals,
             self._flows,
             self._members,
-            (*self.brokers.caches, *self._metadata.caches),
+            (*self.brokers.caches, *self.metadata.caches),
             has_latencies=has_latencies,
         )
 
@@ -228,6 +234,6 @@ class GrpcFace:
             self._receiving.stop(),
             self._members.stop(),
             self._transactions.stop(),
-            self._metadata.stop(),
+            self.metadata.stop(),
             self.brokers.stop(),
         )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from rmq_client.errors import ClientError, TopicNotFound, readable
+from rmq_client.errors import ClientError, PermissionDenied, TopicNotFound, readable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.static_topic import TopicConfigAndQueueMapping
 from rmq_remoting.codes import RequestCode
@@ -96,7 +96,17 @@ class Metadata:
     async def topic_type(self, topic: str) -> TopicType:
         """Return the type of a topic's messages; UNSPECIFIED if no broker tells it."""
         try:
+            return await self.allowed_topic_type(topic)
+        except PermissionDenied as error:
+            log.debug("type of topic unknown topic=%s cause=%s", topic, error)
+            return TopicType.UNSPECIFIED
+
+    async def allowed_topic_type(self, topic: str) -> TopicType:
+        """Return the same. Raises PermissionDenied if brokers do not let the proxy ask."""
+        try:
             return await self._topics.get(topic)
+        except PermissionDenied:
+            raise
         except ClientError as error:
             log.debug("type of topic unknown topic=%s cause=%s", topic, error)
             return TopicType.UNSPECIFIED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from rmq_client.errors import UsageError
@@ -53,8 +54,8 @@ class Proxy:
             addresses, self._client, ClientSettings(request_timeout_seconds=timeout_seconds)
         )
 
-        def connect(requests: Dispatcher) -> RemotingClient:
-            return RemotingClient(requests, signer=signer, tls=tls)
+        def connect(requests: Dispatcher, on_close: Callable[[str], None] | None = None) -> RemotingClient:
+            return RemotingClient(requests, signer=signer, tls=tls, on_close=on_close)
 
         self._face = GrpcFace(
             settings,
@@ -72,7 +73,9 @@ class Proxy:
         if settings.enable_remoting_server:
             directory, cluster = self._face.directory, settings.rocketmq_cluster_name
             access = None if directory is None else RequestAccess(directory, cluster, settings)
-            self._remoting = RemotingPort(settings, self._face.brokers, access, connect)
+            self._remoting = RemotingPort(
+                settings, self._face.brokers, self._face.metadata, access, connect, self._face.adopt
+            )
             collectors += self._remoting.collectors(self._face.latencies.series)
             certificates["remoting"] = self._remoting.contexts
         collectors.append(TlsCollector(certificates))

@@ -35,6 +35,20 @@ class RemotingSettings(SettingsGroup):
         "client connected to. Set it where clients reach the proxy by another address, such as a load "
         "balancer's.",
     )
+    enable_remoting_local_proxy_grpc: JavaBoolean = setting(
+        True,
+        "enableRemotingLocalProxyGrpc",
+        "Serve gRPC on the remoting port, too: connections that begin as HTTP/2 are passed on to the gRPC "
+        "port. Not with tls.server.mode=enforcing and tls.server.need.client.auth=require.",
+    )
+    remoting_most_broker_connections: Count = setting(
+        20_000,
+        "remotingBrokerConnectionsMaxNum",
+        "Most connections to brokers for clients of the remoting port. Each client has one to each broker "
+        "that it uses. Requests that need a further one are answered SYSTEM_BUSY.",
+        unit="connections",
+        ours=True,
+    )
     remoting_send_capacity: Count = setting(
         10000,
         "remotingSendThreadPoolQueueCapacity",

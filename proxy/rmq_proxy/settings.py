@@ -45,6 +45,12 @@ class FaceSettings(SettingsGroup):
     grpc_client_idle_time_ms: Milliseconds = setting(
         120 * _SECOND_MS, "grpcClientIdleTimeMills", "Time without a call after which a connection is closed."
     )
+    local_proxy_connect_timeout_ms: Milliseconds = setting(
+        3 * _SECOND_MS,
+        "localProxyConnectTimeoutMs",
+        "Time-out of connections inside this process: to the gRPC server, from a port that serves plain text "
+        "and TLS, or from the remoting port.",
+    )
     use_endpoint_port_from_request: JavaBoolean = setting(
         False,
         "useEndpointPortFromRequest",

@@ -1,7 +1,9 @@
 """Plain text and TLS on one port: the first byte of a connection tells which of them the client speaks.
 
 The first byte of a TLS handshake is 0x16. The first byte of a frame is the highest byte of its length, which
-is 0 or 1. Source: Apache RocketMQ 5.3.3, NettyRemotingServer.TlsModeHandler and TlsMode.
+is 0 or 1. HTTP/2 begins with the letters PRI, or is agreed on in the handshake (ALPN).
+
+Source: Apache RocketMQ 5.3.3, NettyRemotingServer.TlsModeHandler, TlsMode and Http2ProtocolProxyHandler.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from typing import Final, Protocol, cast
 from .peer_address import descriptor_of, peer_address
 
 _HANDSHAKE_BYTE: Final = 0x16
+_HTTP2_BYTE: Final = ord("P")
+# The name of HTTP/2 in a handshake.
+HTTP2_NAME: Final = "h2"
 # As in Apache's servers: the default of Netty's SslHandler.
 _HANDSHAKE_SECONDS: Final = 10.0
 # How long the peer may take to acknowledge the end of a TLS connection.
@@ -71,7 +76,8 @@ class DetectionHost(Protocol):
 class ProtocolDetector(asyncio.Protocol):
     """A new connection until its first bytes tell the protocol and, with TLS, the handshake is complete."""
 
-    def __init__(self, host: DetectionHost, tls: ServerTls) -> None:
+    def __init__(self, host: DetectionHost, tls: ServerTls | None) -> None:
+        """Without `tls` the connection is in plain text."""
         self._host = host
         self._tls = tls
         self._loop = asyncio.get_running_loop()
@@ -91,10 +97,11 @@ class ProtocolDetector(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if data[0] == _HANDSHAKE_BYTE:
+        tls = self._tls
+        if tls is not None and data[0] == _HANDSHAKE_BYTE:
             transport.pause_reading()  # until `start_tls` has replaced this protocol
-            self._encryption = self._loop.create_task(self._encrypt(transport, data))
-        elif self._tls.mode is TlsMode.ENFORCING:
+            self._encryption = self._loop.create_task(self._encrypt(transport, data, tls))
+        elif tls is not None and tls.mode is TlsMode.ENFORCING:
             transport.abort()
             self._host.plain_text_refused(self)
         else:
@@ -114,10 +121,10 @@ class ProtocolDetector(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _encrypt(self, transport: asyncio.Transport, first: bytes) -> None:
+    async def _encrypt(self, transport: asyncio.Transport, first: bytes, tls: ServerTls) -> None:
         early = _EarlyData()
         try:
-            encrypted = await self._handshake(transport, first, early)
+            encrypted = await self._handshake(transport, first, early, tls)
             self._host.detected(self, encrypted, b"".join(early.parts), is_encrypted=True)
         except (OSError, TlsUnavailable) as error:  # ssl.SSLError and TimeoutError are OSErrors
             transport.abort()
@@ -130,10 +137,10 @@ class ProtocolDetector(asyncio.Protocol):
             self._host.detection_ended(self)
 
     async def _handshake(
-        self, transport: asyncio.Transport, first: bytes, early: _EarlyData
+        self, transport: asyncio.Transport, first: bytes, early: _EarlyData, tls: ServerTls
     ) -> asyncio.Transport:
         """Complete a handshake whose first bytes were read already. Raises OSError, TlsUnavailable."""
-        context = await self._tls.context()
+        context = await tls.context()
         if transport.is_closing():
             raise ConnectionResetError("connection lost before the handshake")
         handshake = self._loop.create_task(
@@ -142,7 +149,7 @@ class ProtocolDetector(asyncio.Protocol):
                 early,
                 context,
                 server_side=True,
-                ssl_handshake_timeout=self._tls.handshake_seconds,
+                ssl_handshake_timeout=tls.handshake_seconds,
                 ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
             )
         )
@@ -157,6 +164,14 @@ class ProtocolDetector(asyncio.Protocol):
         if encrypted is None or transport.is_closing():
             raise ConnectionResetError("connection lost during the handshake")
         return encrypted
+
+
+def speaks_http2(transport: asyncio.Transport, first: bytes) -> bool:
+    """Whether the client of a connection speaks HTTP/2; `first` are the bytes received so far."""
+    if first:
+        return first[0] == _HTTP2_BYTE
+    tls = transport.get_extra_info("ssl_object")
+    return tls is not None and tls.selected_alpn_protocol() == HTTP2_NAME
 
 
 class _EarlyData(asyncio.Protocol):

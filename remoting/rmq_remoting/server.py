@@ -16,7 +16,7 @@ from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import RemotingError
 from .peer_address import address_text
-from .protocol_detection import ProtocolDetector, ServerTls, TlsMode
+from .protocol_detection import ProtocolDetector, ServerTls, TlsMode, speaks_http2
 from .repeated_event import RepeatedEvent
 
 log = logging.getLogger(__name__)
@@ -76,10 +76,12 @@ class RemotingServer:
         max_unsent_bytes: int = _MAX_UNSENT_BYTES,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
+        on_http2: Callable[[asyncio.Transport, bytes], None] | None = None,
     ) -> None:
         """`admission` bounds the connections; without `tls` they are in plain text.
 
         Above `max_unsent_bytes` on all connections together, those with the most unsent bytes are closed.
+        `on_http2` takes the connections of clients that speak HTTP/2, with the bytes received so far.
         """
         self.dispatcher = dispatcher
         self.statistics = ConnectionStatistics()
@@ -95,6 +97,7 @@ class RemotingServer:
         self._backlog = backlog
         self._on_open = on_open
         self._on_close = on_close
+        self._on_http2 = on_http2
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._unsent_check: asyncio.TimerHandle | None = None
@@ -175,7 +178,7 @@ class RemotingServer:
     # --- new connections ---
 
     def _accept(self) -> asyncio.Protocol:
-        if self._tls is not None:
+        if self._tls is not None or self._on_http2 is not None:
             return ProtocolDetector(self, self._tls)
         return Connection(
             self.dispatcher, self._settings, self.statistics, self._opened, self._closed
@@ -229,6 +232,10 @@ class RemotingServer:
             return
         self._detectors.discard(detector)
         self.tls_statistics.handshakes += is_encrypted
+        if self._on_http2 is not None and speaks_http2(transport, first):
+            self._admission.leave(detector.address)
+            self._on_http2(transport, first)
+            return
         connection = Connection(
             self.dispatcher, self._settings, self.statistics, self._serve, self._closed
         ).as_protocol

@@ -68,7 +68,10 @@ def test_the_daemons_accept_their_commands() -> None:
     for name in ("namesrv", "broker", "proxy"):
         program, *arguments = services[name]["command"]
         judged([bin_folder / program, *arguments, "--print-config"])
-        assert services[name]["healthcheck"]["test"] == ["CMD", "rmq-health", name]
+        check = ["CMD", "rmq-health", name]
+        if name == "proxy":
+            check = ["CMD-SHELL", "rmq-health proxy && rmq-health proxy-remoting"]
+        assert services[name]["healthcheck"]["test"] == check
 
 
 def test_a_new_container_keeps_the_brokers_identity() -> None:
@@ -80,9 +83,19 @@ def test_a_new_container_keeps_the_brokers_identity() -> None:
     assert broker["depends_on"]["namesrv"]["condition"] == "service_healthy"
 
 
-def test_the_proxy_serves_its_port() -> None:
-    port = ProxyDaemonSettings().grpc_server_port
-    assert _services()["proxy"]["ports"] == [f"{port}:{port}"]
+def test_the_proxy_serves_its_ports() -> None:
+    settings, proxy = ProxyDaemonSettings(), _services()["proxy"]
+    ports = settings.grpc_server_port, settings.remoting_listen_port
+    assert proxy["ports"] == [f"{port}:{port}" for port in ports]
+    # Clients have to reach the host that routes name, and the port cannot differ from the proxy's own.
+    assert "remotingAccessAddr=proxy" in proxy["command"]
+    assert yaml_of(BASE)["services"]["proxy"]["ports"][1] == f"{ports[1]}:{ports[1]}"
+
+
+def test_services_publish_different_ports() -> None:
+    """A port of all interfaces and one of 127.0.0.1 collide, too."""
+    published = [port.split(":")[-2] for service in _services().values() for port in service.get("ports", [])]
+    assert len(set(published)) == len(published)
 
 
 def test_the_brokers_ports_are_equal_outside_and_inside() -> None:

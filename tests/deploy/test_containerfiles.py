@@ -9,7 +9,7 @@ import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
-from rmq_proxy.settings import ProxySettings
+from rmq_proxy.daemon_settings import ProxyDaemonSettings
 from tests.deploy.tools import DEPLOY, ROOT, judged
 from tests.support.containerfile import ContainerfileError, parse
 from tests.support.requirements import tool_or_skip
@@ -70,7 +70,8 @@ def test_the_ports_are_the_settings_defaults() -> None:
         str(broker.listen_port),
         str(broker.listen_port - 2),
         str(namesrv.listen_port),
-        str(ProxySettings().grpc_server_port),
+        str(ProxyDaemonSettings().grpc_server_port),
+        str(ProxyDaemonSettings().remoting_listen_port),
         str(broker.metrics_port),
     ]
     assert namesrv.metrics_port == broker.metrics_port

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
+from rmq_proxy.daemon_settings import ProxyDaemonSettings
 from tests.deploy.tools import DEPLOY, judged
 from tests.support.requirements import tool_or_skip
 
@@ -79,6 +80,13 @@ def test_units_have_time_to_stop_and_restart_only_after_failures(name: str) -> N
 def test_the_broker_can_read_the_boot_id(name: str) -> None:
     # /proc/sys/kernel/random/boot_id decides how much of the log a start reads again.
     assert "ProcSubset" not in _values(name)
+
+
+def test_the_proxys_ports_are_the_defaults() -> None:
+    conf = (UNITS / "proxy.conf").read_text().splitlines()
+    settings = ProxyDaemonSettings()
+    assert f"grpcServerPort={settings.grpc_server_port}" in conf
+    assert f"remotingListenPort={settings.remoting_listen_port}" in conf
 
 
 def test_all_daemons_can_serve_metrics_on_one_machine() -> None:

@@ -13,10 +13,10 @@ from rmq_client.admin import Admin
 from rmq_client.errors import BrokerError
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
-from rmq_proxy.proxy import Proxy
 from rmq_remoting.bodies.heartbeat import ConsumeType
 from tests.support.clusters import ClusterBroker, RunningCluster, running_cluster
 from tests.support.grpc_client import GrpcClient, grpc_client, message, resource
+from tests.support.metric_values import metric
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.running_proxy import running_proxy
 from tests.support.waiting import until
@@ -173,8 +173,8 @@ async def test_consumers_beyond_the_limit_of_connections_are_served_but_not_list
         for client in clients:
             await client.consume("G", "T")
         await until(lambda: len(_members(broker)) == 2)
-        await until(lambda: _metric(proxy, "rmq_proxy_consumers_unlisted") == 2)
-        assert _metric(proxy, "rmq_proxy_member_connections") == 2
+        await until(lambda: metric(proxy.metrics, "rmq_proxy_consumers_unlisted") == 2)
+        assert metric(proxy.metrics, "rmq_proxy_member_connections") == 2
         assert len([each for each in caplog.records if "not listed" in each.getMessage()]) == 1
         unlisted = next(each for each in clients if each.client_id not in _members(broker))
         assert (await unlisted.receive("G", "T"))[0].code == pb.MESSAGE_NOT_FOUND
@@ -184,9 +184,3 @@ async def test_consumers_beyond_the_limit_of_connections_are_served_but_not_list
         await unlisted.consume("G", "T")
         await until(lambda: unlisted.client_id in _members(broker))
         assert len(_members(broker)) == 2
-
-
-def _metric(proxy: Proxy, name: str) -> object:
-    families = (each for found in proxy.metrics.registry.collectors() for each in found.collect())
-    ((_, value),) = next(list(each.series) for each in families if each.name == name)
-    return value

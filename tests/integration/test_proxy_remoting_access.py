@@ -67,3 +67,18 @@ async def test_without_keys_of_the_proxy_brokers_check_the_client(tmp_path: Path
     ):
         with pytest.raises(PermissionDenied, match="check signature"):
             await producer.send(Message("T", b"refused"))
+
+
+async def test_without_keys_the_proxy_checks_no_types(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers do not tell it the types of topics; their own checks of the client remain."""
+    async with (
+        running_cluster(tmp_path, {"broker-a": {"T": 1}}, **ACCESS, authenticationWhitelist="105") as cluster,
+        running_proxy(cluster.address) as proxy,
+        _producer(proxy, ROOT) as producer,
+    ):
+        for number in range(3):
+            await producer.send(Message("T", b"%d" % number))
+        assert len(cluster.broker.messages("T")) == 3
+    assert len([each for each in caplog.messages if "types of messages not checked" in each]) == 1

@@ -13,9 +13,11 @@ from rmq_client import Message, Producer, SimpleConsumer, TransactionState
 from rmq_client.admin import Admin
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon import health
 from rmq_remoting.headers.pull import PullMessageRequestHeader
 from rmq_remoting.sys_flags import PullSysFlag
 from tests.support.clusters import RunningCluster, running_cluster
+from tests.support.ports import LOOPBACK
 from tests.support.raw_client import raw_client
 from tests.support.running_proxy import remoting_port, running_proxy
 from tests.support.waiting import until
@@ -74,3 +76,16 @@ async def test_a_shutdown_answers_held_pulls(cluster: RunningCluster) -> None:
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert answer.ext_fields["nextBeginOffset"] == "0"
     assert time.monotonic() - began < 5.0
+
+
+async def test_rmq_health_asks_the_port(cluster: RunningCluster) -> None:
+    role = health.ROLES["proxy-remoting"]
+    async with running_proxy(cluster.address) as proxy:
+        await asyncio.to_thread(health.check, role, LOOPBACK, remoting_port(proxy), 5.0)
+        for broker in cluster.brokers.values():
+            await broker.stop()
+        # The proxy lives without brokers: a restart of it would not help.
+        await asyncio.to_thread(health.check, role, LOOPBACK, remoting_port(proxy), 5.0)
+        port = remoting_port(proxy)
+    with pytest.raises(OSError):
+        await asyncio.to_thread(health.check, role, LOOPBACK, port, 5.0)

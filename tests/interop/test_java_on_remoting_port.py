@@ -10,11 +10,16 @@ import pytest
 from rmq_client import MessageExt, Producer
 from rmq_client.admin import Admin
 from rmq_proxy.proxy import Proxy
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.command import Serialization
+from tests.integration.test_grpc_access import ACCESS, PROXY
 from tests.interop.checks import bodies_of, expected_bodies
 from tests.interop.consumers import consumer_of
 from tests.interop.foreign import JavaClient, JavaShell
+from tests.support.certificates import make_certificate
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.running_proxy import running_proxy
+from tests.support.signed_requests import ROOT
 from tests.support.toolchain import JavaProgram
 
 pytestmark = pytest.mark.java
@@ -77,3 +82,73 @@ async def test_java_asks_the_sdk_through_the_proxy(proxy: Proxy, shell: JavaShel
         async with consumer_of(proxy.remoting_address, "R", answer):
             outcome = await shell.run("request", topic="R", body="ping")
     assert outcome.check().result["body"] == "re: ping"
+
+
+async def test_java_pops_through_the_proxy(cluster: RunningCluster, shell: JavaShell) -> None:
+    """The proxy has a broker assign the queues, which Apache's proxy does not do on this port."""
+    async with Admin(cluster.address) as admin:
+        await admin.create_group("pops")
+        await admin.set_consume_mode("pops", "T", pop=True, share_queues=8)
+    (await shell.run("send", topic="T", count=8)).check()
+    options = {"refuse_first": 1, "pop_delay_s": 1}
+    received = await shell.run("consume", topic="T", group="pops", count=8, pop=True, **options)
+    accepted = [each["bodySha256"] for each in received.check().messages if each["accepted"]]
+    assert sorted(accepted) == expected_bodies(8)
+    assert received.result["deliveries"] == 9
+    popped = [broker.requests(RequestCode.POP_MESSAGE) for broker in cluster.brokers.values()]
+    assert all(popped), "both brokers have queues of the topic"
+
+
+async def _sends_and_receives(client: JavaClient) -> None:
+    """Let Java send and receive eight messages of the topic T."""
+    with client.shell() as shell:
+        (await shell.run("send", topic="T", count=8)).check()
+        received = await shell.run("consume", topic="T", group="g", count=8)
+        assert bodies_of(received.check()) == expected_bodies(8)
+
+
+async def test_java_with_binary_headers(
+    cluster: RunningCluster, proxy: Proxy, java_program: JavaProgram, tmp_path: Path
+) -> None:
+    await _sends_and_receives(
+        JavaClient(java_program, proxy.remoting_address, tmp_path / "java", header="ROCKETMQ")
+    )
+    sent = [
+        each for broker in cluster.brokers.values() for each in broker.requests(RequestCode.SEND_MESSAGE_V2)
+    ]
+    assert {each.serialization for each in sent} == {Serialization.BINARY}
+
+
+async def test_java_with_tls(cluster: RunningCluster, java_program: JavaProgram, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, "server")
+    keys = {
+        "tls.server.mode": "enforcing",
+        "tlsCertPath": str(certificate.cert_file),
+        "tlsKeyPath": str(certificate.key_file),
+    }
+    verifying = {
+        "tls.enable": "true",
+        "tls.test.mode.enable": "false",
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": str(certificate.cert_file),
+    }
+    async with running_proxy(cluster.address, **keys) as proxy:
+        await _sends_and_receives(
+            JavaClient(java_program, proxy.remoting_address, tmp_path / "java", properties=verifying)
+        )
+
+
+async def test_java_with_access_keys(java_program: JavaProgram, tmp_path: Path) -> None:
+    root = {"interop.accessKey": ROOT.access_key, "interop.secretKey": ROOT.secret_key}
+    wrong = {**root, "interop.secretKey": "wrong"}
+    async with (
+        running_cluster(tmp_path, {"broker-a": {"T": 2}}, **ACCESS) as secured,
+        running_proxy(secured.address, **PROXY) as proxy,
+    ):
+        address = proxy.remoting_address
+        await _sends_and_receives(JavaClient(java_program, address, tmp_path / "java", properties=root))
+        refused = JavaClient(java_program, address, tmp_path / "wrong", properties=wrong)
+        with refused.shell() as shell:
+            outcome = await shell.run("send", topic="T", count=1)
+        assert not outcome.ok
+        assert len(secured.broker.messages("T")) == 8

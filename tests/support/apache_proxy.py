@@ -71,6 +71,11 @@ class ApacheProxy(ApacheServer):
         self._settings = {**(_FEW_THREADS if few_threads else {}), **(settings or {})}
         self._remoting_port = free_port()
 
+    @property
+    def remoting_address(self) -> str:
+        """The address for clients of the remoting protocol."""
+        return f"{LOOPBACK}:{self._remoting_port}"
+
     def _write_configuration(self) -> list[str]:
         file = self.home / "rmq-proxy.json"
         settings = {

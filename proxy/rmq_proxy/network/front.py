@@ -1,22 +1,24 @@
 """Plain text and TLS on one port, which gRPC's library cannot serve: a listener in front of two ports of it.
 
 The first byte of a connection tells what its client speaks. From then on bytes pass unread between the client
-and one of two ports on the loopback interface, which belong to the gRPC server. The server sees the address
-of this process as its peer, so the front remembers the client's address by the port of its own connection.
-Source of the behaviour: Apache RocketMQ 5.3.3, ProxyAndTlsProtocolNegotiator.
+and one of two ports on the loopback interface, which belong to the gRPC server. Connections of another
+listener, whose clients turn out to speak HTTP/2, go the same way. The server sees the address of this process
+as its peer, so the front remembers the client's address by the port of its own connection. Source of the
+behaviour: Apache RocketMQ 5.3.3, ProxyAndTlsProtocolNegotiator and Http2ProtocolProxyHandler.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from dataclasses import dataclass
 from typing import Final, cast
 
 from rmq_remoting.peer_address import address_text, peer_address
 
 log = logging.getLogger("rmq.proxy")
 
-_LOOPBACK: Final = "127.0.0.1"
 _HANDSHAKE_BYTE: Final = 0x16
 # A client that sends nothing for this long is closed.
 _FIRST_BYTE_SECONDS: Final = 10.0
@@ -24,13 +26,23 @@ _FIRST_BYTE_SECONDS: Final = 10.0
 _HIGH_WATER_BYTES: Final = 256 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """A port of the gRPC server; with `tls` connections to it are encrypted."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
 class Front:
     """The listener of a port with plain text and TLS. Belongs to one loop."""
 
-    def __init__(self, plain_port: int, tls_port: int) -> None:
-        """`plain_port` and `tls_port` are those of the gRPC server on the loopback interface."""
-        self._plain_port = plain_port
-        self._tls_port = tls_port
+    def __init__(self, plain: Entrance, tls: Entrance, connect_timeout_seconds: float) -> None:
+        """`plain` takes connections in plain text, and decrypted ones; `tls` takes encrypted ones."""
+        self._plain = plain
+        self._tls = tls
+        self._connect_timeout_seconds = connect_timeout_seconds
         self._server: asyncio.Server | None = None
         self._clients: set[_ClientSide] = set()
         # The client's address by the address that the gRPC server sees.
@@ -41,6 +53,14 @@ class Front:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _ClientSide(self), host or None, port, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
+
+    def adopt(self, transport: asyncio.Transport, first: bytes) -> None:
+        """Serve a decrypted connection of another listener; `first` are the bytes received so far."""
+        client = _ClientSide(self)
+        transport.set_protocol(client)
+        client.connection_made(transport)
+        if first:
+            client.data_received(first)
 
     def stop_listening(self) -> None:
         """Accept no further connections; the open ones stay."""
@@ -66,8 +86,12 @@ class Front:
     def closed(self, client: _ClientSide) -> None:
         self._clients.discard(client)
 
-    def port_for(self, first: int) -> int:
-        return self._tls_port if first == _HANDSHAKE_BYTE else self._plain_port
+    async def connect(self, first: int, side: _ServerSide) -> None:
+        entrance = self._tls if first == _HANDSHAKE_BYTE else self._plain
+        async with asyncio.timeout(self._connect_timeout_seconds):
+            await asyncio.get_running_loop().create_connection(
+                lambda: side, entrance.host, entrance.port, ssl=entrance.tls
+            )
 
 
 class _Side(asyncio.Protocol):
@@ -154,13 +178,10 @@ class _ClientSide(_Side):
 
     async def _link(self) -> None:
         """Connect to the gRPC server, and pass on the bytes received so far."""
-        assert self.transport is not None
-        loop = asyncio.get_running_loop()
-        port = self._front.port_for(self._first[0])
         try:
-            await loop.create_connection(lambda: _ServerSide(self._front, self), _LOOPBACK, port)
-        except OSError as error:
-            log.warning("gRPC connection dropped cause=%s", error)
+            await self._front.connect(self._first[0], _ServerSide(self._front, self))
+        except OSError as error:  # TimeoutError is one
+            log.warning("gRPC connection dropped cause=%s", str(error) or type(error).__name__)
             self.abort()
 
     def linked(self, side: _ServerSide, to_server: asyncio.Transport) -> None:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from typing import Any, Final
 
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_settings import TlsSettings
-from rmq_remoting.protocol_detection import TlsMode
+from rmq_remoting.protocol_detection import HTTP2_NAME, TlsMode
 
 from ..calls import Peers
 from .certificates import TASK, GrpcCertificates
-from .front import Front
+from .front import Entrance, Front
 
 log = logging.getLogger("rmq.proxy")
 
-_ANY_LOOPBACK_PORT: Final = "127.0.0.1:0"
+_LOOPBACK: Final = "127.0.0.1"
+_LOOPBACKS: Final = {"": _LOOPBACK, "0.0.0.0": _LOOPBACK, "::": "::1"}
 
 
 class GrpcPorts:
     """The port that clients connect to. Belongs to one loop."""
 
-    def __init__(self, tls: TlsSettings) -> None:
-        """`tls` are the settings in force (`effective_tls`)."""
+    def __init__(self, tls: TlsSettings, connect_timeout_seconds: float) -> None:
+        """`tls` are the settings in force (`effective_tls`); the time-out is that of the front."""
+        self._connect_timeout_seconds = connect_timeout_seconds
         self._mode = tls.tls_server_mode
         self.certificates = GrpcCertificates(tls)
         self._front: Front | None = None
@@ -42,15 +45,26 @@ class GrpcPorts:
             if self._mode is TlsMode.PERMISSIVE:
                 return await self._start_with_front(server, credentials, host, port)
             if self._mode is TlsMode.ENFORCING:
-                bound = server.add_secure_port(address, credentials)
+                bound = int(server.add_secure_port(address, credentials))
             else:
-                bound = server.add_insecure_port(address)
+                bound = int(server.add_insecure_port(address))
         except (OSError, RuntimeError) as error:
             raise StartError(
                 f"the proxy cannot listen on {address}: {error}; grpcServerPort chooses the port"
             ) from error
         await server.start()
-        return int(bound)
+        tls = _own_tls() if self._mode is TlsMode.ENFORCING else None
+        entrance = Entrance(_LOOPBACKS.get(host, host), bound, tls)
+        self._front = Front(entrance, entrance, self._connect_timeout_seconds)
+        self.peers.names = self._front.names
+        return bound
+
+    def adopt(self, transport: asyncio.Transport, first: bytes) -> None:
+        """Serve a decrypted connection of another port, which speaks HTTP/2; `first` is what it received."""
+        if self._front is None:
+            transport.abort()
+        else:
+            self._front.adopt(transport, first)
 
     async def stop_listening(self, supervisor: TaskSupervisor) -> None:
         """Accept no further connections of clients, and watch the certificate no longer."""
@@ -64,10 +78,20 @@ class GrpcPorts:
             self._front.close()
 
     async def _start_with_front(self, server: Any, credentials: Any, host: str, port: int) -> int:
-        plain_port = server.add_insecure_port(_ANY_LOOPBACK_PORT)
-        tls_port = server.add_secure_port(_ANY_LOOPBACK_PORT, credentials)
-        front = Front(plain_port, tls_port)
-        self.peers.names = front.names
+        plain_port = server.add_insecure_port(f"{_LOOPBACK}:0")
+        tls_port = server.add_secure_port(f"{_LOOPBACK}:0", credentials)
+        front = Front(
+            Entrance(_LOOPBACK, plain_port), Entrance(_LOOPBACK, tls_port), self._connect_timeout_seconds
+        )
+        self.peers.names, self.peers.all_named = front.names, True
         await server.start()
         self._front = front
         return await front.listen(host, port)
+
+
+def _own_tls() -> ssl.SSLContext:
+    """Return a context for connections to the port of this process, whose certificate needs no proof."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols([HTTP2_NAME])
+    return context

@@ -20,7 +20,7 @@ from rmq_remoting.bodies.heartbeat import HeartbeatData
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.errors import CommandError, RequestError
+from rmq_remoting.errors import CommandError, RequestError, TooManyRequests
 from rmq_remoting.tasks import cancel_all
 
 from .commands import BROKER_NAME, refusal_for
@@ -47,7 +47,9 @@ class Groups:
     async def heartbeat(self, client: Connection, code: int, request: RemotingCommand) -> Answer:
         """34: announce a client to the brokers of its groups.
 
-        A refusal of a broker is the answer. Brokers that do not answer count only if none does.
+        A refusal of a broker is the answer, and so is one of the proxy for too many connections: members that
+        a broker does not know would share no queues with it. Brokers that do not answer count only if none
+        does.
         """
         data = HeartbeatData.decode_request(request.body)
         session = self._sessions.of(client)
@@ -58,8 +60,9 @@ class Groups:
         for answer in answers:
             if answer is not None and answer.code != ResponseCode.SUCCESS:
                 return request.response(answer.code, answer.remark)
-        if failures and not answers:
-            raise refusal_for(failures[0])
+        for failure in failures:
+            if not answers or isinstance(failure, TooManyRequests):
+                raise refusal_for(failure)
         return request.response(ResponseCode.SUCCESS, "")
 
     async def unregister(self, client: Connection, code: int, request: RemotingCommand) -> Answer:

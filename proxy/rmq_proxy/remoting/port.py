@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
@@ -17,28 +18,33 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.daemon.exposition import Family, gauge
+from rmq_remoting.daemon.exposition import Family, counter, gauge
 from rmq_remoting.daemon.latency_metrics import FurtherLatencies
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_contexts import ServerContexts
+from rmq_remoting.daemon.tls_settings import ClientAuthentication
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.draining import all_answered
 from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES, MAX_REQUEST_HEADER_BYTES
+from rmq_remoting.protocol_detection import HTTP2_NAME, ServerTls, TlsMode
 from rmq_remoting.server import RemotingServer
 from rmq_remoting.tiers import InlineTier
 
 from ..access.requests import RequestAccess
 from ..brokers import Brokers
 from ..daemon_settings import ProxyDaemonSettings
+from ..metadata import Metadata
 from ..tls_settings import effective_tls
 from .callbacks import register_callbacks
 from .commands import refusal_for
+from .connection_limit import ConnectionLimit
 from .groups import Groups
 from .lookup import Lookup
 from .relay import Relay, Work
 from .routes import Routes
+from .sends import Sends
 from .sessions import Sessions
 
 log = logging.getLogger("rmq.proxy")
@@ -55,24 +61,44 @@ class RemotingPort:
         self,
         settings: ProxyDaemonSettings,
         brokers: Brokers,
+        metadata: Metadata,
         access: RequestAccess | None,
-        connect: Callable[[Dispatcher], RemotingClient],
+        connect: Callable[[Dispatcher, Callable[[str], None]], RemotingClient],
+        on_http2: Callable[[asyncio.Transport, bytes], None],
     ) -> None:
-        """`connect` opens connections to brokers, whose requests go to the dispatcher. Raises StartError."""
+        """`connect` opens connections to brokers, whose requests go to the dispatcher.
+
+        It calls its second argument with the address of a connection that has ended. `on_http2` takes the
+        connections of gRPC clients, decrypted, with the bytes received so far. Raises StartError.
+        """
         self._settings = settings
         self._access = access
-        self.contexts = ServerContexts(effective_tls(settings, settings))
+        tls = effective_tls(settings, settings)
+        self.contexts = ServerContexts(tls)
         self.contexts.load()
         callbacks = Dispatcher()
         register_callbacks(callbacks)
-        self._sessions = Sessions(lambda: connect(callbacks))
+        limit = ConnectionLimit(settings.remoting_most_broker_connections)
+        self._sessions = Sessions(partial(connect, callbacks), limit)
         lookup = Lookup(brokers, settings.rocketmq_cluster_name)
         self._relay = Relay(self._sessions, lookup, brokers, settings.request_timeout_ms / 1000)
+        self._sends = Sends(self._relay, metadata, checks_types=settings.enable_topic_message_type_check)
         self._groups = Groups(self._sessions, lookup, self._relay)
         self._routes = Routes(brokers, settings.remoting_access_addr)
         self.dispatcher = Dispatcher()
         self._fill_table()
-        self._server = RemotingServer(self.dispatcher, tls=self.contexts.tls, on_close=self._sessions.closed)
+        # The gRPC port would demand a certificate of the proxy itself, which has none.
+        is_closed_to_itself = (
+            tls.tls_server_mode is TlsMode.ENFORCING
+            and tls.client_authentication is ClientAuthentication.REQUIRE
+        )
+        serves_http2 = settings.enable_remoting_local_proxy_grpc and not is_closed_to_itself
+        self._server = RemotingServer(
+            self.dispatcher,
+            tls=ServerTls(tls.tls_server_mode, self._http2_context) if serves_http2 else self.contexts.tls,
+            on_close=self._sessions.closed,
+            on_http2=on_http2 if serves_http2 else None,
+        )
 
     @property
     def port(self) -> int:
@@ -111,6 +137,12 @@ class RemotingPort:
             SessionCollector(self._sessions),
         ]
 
+    async def _http2_context(self) -> ssl.SSLContext:
+        """Return the context of the next handshake, in which HTTP/2 can be agreed on."""
+        context = await self.contexts.context()
+        context.set_alpn_protocols([HTTP2_NAME])
+        return context
+
     # --- the processor table ---
 
     def _fill_table(self) -> None:
@@ -133,8 +165,10 @@ class RemotingPort:
 
         messages = [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE]
         replies = [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2]
-        row([*messages, *replies], by_name, send, max_body_bytes=_MAX_MESSAGE_BYTES)
-        row([Code.CONSUMER_SEND_MSG_BACK, Code.END_TRANSACTION, Code.RECALL_MESSAGE], by_name, send)
+        row(messages, self._sends.send, send, max_body_bytes=_MAX_MESSAGE_BYTES)
+        row(replies, by_name, send, max_body_bytes=_MAX_MESSAGE_BYTES)
+        row([Code.RECALL_MESSAGE], self._sends.recall, send)
+        row([Code.CONSUMER_SEND_MSG_BACK, Code.END_TRANSACTION], by_name, send)
 
         for code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.POP_MESSAGE, Code.NOTIFICATION):
             self._held_row(code, pull)
@@ -199,6 +233,7 @@ class SessionCollector:
 
     def collect(self) -> list[Family]:
         """Return the metrics."""
+        limit = self._sessions.limit
         return [
             gauge(
                 "rmq_proxy_sessions",
@@ -208,6 +243,16 @@ class SessionCollector:
             gauge(
                 "rmq_proxy_broker_connections",
                 "Connections to brokers on behalf of remoting clients.",
-                self._sessions.broker_connections,
+                limit.open,
+            ),
+            gauge(
+                "rmq_proxy_broker_connections_limit",
+                "Most such connections (remotingBrokerConnectionsMaxNum).",
+                limit.most,
+            ),
+            counter(
+                "rmq_proxy_broker_connections_refused_total",
+                "Requests answered SYSTEM_BUSY because the limit of these connections was reached.",
+                limit.refused,
             ),
         ]

@@ -18,7 +18,7 @@ from rmq_remoting.bodies.pop import BatchAckMessageRequestBody
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.errors import CommandError, ProtocolError, RemotingError, RequestError
+from rmq_remoting.errors import CommandError, ProtocolError, RemotingError, RequestError, TooManyRequests
 from rmq_remoting.tasks import cancel_all
 from rmq_remoting.tiers import InlineTier
 
@@ -125,6 +125,8 @@ class Relay:
                 await session.oneway(broker, command)
                 return None
             response = await session.request(broker, command, self._timeout_of(code, request))
+        except TooManyRequests:  # a bound of the proxy: the broker is where it was
+            raise
         except RequestError:
             self._brokers.lost(broker.address)
             raise

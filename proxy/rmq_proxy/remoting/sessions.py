@@ -23,6 +23,7 @@ from rmq_remoting.errors import RequestError
 from rmq_remoting.tasks import cancel_all
 
 from .commands import forwarded
+from .connection_limit import ConnectionLimit
 
 log = logging.getLogger("rmq.proxy")
 
@@ -31,6 +32,9 @@ _HEARTBEAT_SECONDS: Final = 2.0
 _SAME_HEARTBEAT_SECONDS: Final = 5.0
 
 _SESSION: Final = "rmq.proxy.session"
+
+# Returns a client that calls its argument with the address of each connection that has ended.
+Connect = Callable[[Callable[[str], None]], RemotingClient]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,13 @@ class _Link:
 class Session:
     """The connections to brokers of one client. Belongs to one loop."""
 
-    def __init__(self, client: Connection, connections: RemotingClient) -> None:
+    def __init__(self, client: Connection, connect: Connect, limit: ConnectionLimit) -> None:
         self.client = client
-        self._connections = connections
+        self._connections = connect(self._lost)
+        self._limit = limit
+        # The addresses whose connections count towards the limit: open ones, and those being opened.
+        self._counted: set[str] = set()
+        self._opening: set[str] = set()
         self._links: dict[str, _Link] = {}
         self._names: dict[str, str] = {}
         self._heartbeat: RemotingCommand | None = None
@@ -100,14 +108,26 @@ class Session:
         connection.send_oneway(request)
 
     async def connection(self, broker: Broker) -> Connection:
-        """Return the connection to a broker, which has had the client's heartbeat. Raises RequestError."""
+        """Return the connection to a broker, which has had the client's heartbeat.
+
+        Raises RequestError; TooManyRequests if the proxy has too many connections.
+        """
         link = self._links.get(broker.address)
         if link is not None and not link.connection.is_closed:
             return link.connection
         return (await self._link(broker)).connection
 
     async def _link(self, broker: Broker) -> _Link:
-        connection = await self._connections.connect(broker.address)
+        address = broker.address
+        if address not in self._counted:
+            self._limit.enter(self.client.peer, broker.name)
+            self._counted.add(address)
+        self._opening.add(address)
+        try:
+            connection = await self._connections.connect(address)
+        finally:
+            self._opening.discard(address)
+            self._lost(address)
         link = self._links.get(broker.address)
         if link is None or link.connection is not connection:
             connection.attributes[_SESSION] = self
@@ -148,30 +168,36 @@ class Session:
     async def stop(self) -> None:
         """Close the connections: brokers remove the client from its groups."""
         await self._connections.stop()
+        self._limit.leave(len(self._counted))
+        self._counted.clear()
+
+    def _lost(self, address: str) -> None:
+        """Stop counting an address unless it has a connection: one has ended, or was not opened."""
+        if address in self._opening or self._connections.existing(address) is not None:
+            return
+        if address in self._counted:
+            self._counted.discard(address)
+            self._limit.leave()
 
 
 class Sessions:
     """The sessions of all clients. Belongs to one loop."""
 
-    def __init__(self, connect: Callable[[], RemotingClient]) -> None:
+    def __init__(self, connect: Connect, limit: ConnectionLimit) -> None:
         """`connect` returns a client for the connections of one session."""
         self._connect = connect
+        self.limit = limit
         self._sessions: dict[Connection, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    @property
-    def broker_connections(self) -> int:
-        """Number of open connections to brokers."""
-        return sum(len(session.brokers) for session in self._sessions.values())
-
     def of(self, client: Connection) -> Session:
         """Return the session of a client, which begins with its first request to a broker."""
         session = self._sessions.get(client)
         if session is None:
-            session = Session(client, self._connect())
+            session = Session(client, self._connect, self.limit)
             if client.is_closed:  # its requests end without an answer
                 self._start(session.stop())
             else:

@@ -1,8 +1,10 @@
 """The command `rmq-health`: send a request that only a running name server, broker or proxy answers.
 
-    rmq-health [namesrv|broker|proxy] [HOST:PORT]
+    rmq-health [namesrv|broker|proxy|proxy-remoting] [HOST:PORT]
 
     exit code 0: the daemon answers; 1: it does not, with the cause
+
+A proxy has two ports: `proxy` asks that of gRPC, `proxy-remoting` that for clients of the remoting protocol.
 
 Without a role the command asks the daemon that listens on its usual port on this machine, as in a container.
 
@@ -39,6 +41,7 @@ class Role:
     name: str
     port: int
     request: RequestCode | None
+    body: bytes = b""
 
 
 ROLES = {
@@ -47,6 +50,8 @@ ROLES = {
         Role("broker", 10911, RequestCode.GET_BROKER_RUNTIME_INFO),
         Role("namesrv", 9876, RequestCode.GET_BROKER_CLUSTER_INFO),
         Role("proxy", 8081, None),
+        # Without a subscription to check, the proxy asks no broker.
+        Role("proxy-remoting", 8080, RequestCode.CHECK_CLIENT_CONFIG, b"{}"),
     )
 }
 
@@ -60,7 +65,7 @@ def check(role: Role, host: str, port: int, timeout_seconds: float) -> None:
             raise Unhealthy(str(error)) from error
         return
     deadline = time.monotonic() + timeout_seconds
-    request = RemotingCommand.request(role.request)
+    request = RemotingCommand.request(role.request, body=role.body)
     with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
         connection.sendall(encode_frame(request))
         response = _response(connection, deadline)

@@ -47,7 +47,11 @@ def _success(request: RemotingCommand) -> bytes:
 
 @pytest.mark.parametrize(
     ("role", "code"),
-    [("broker", RequestCode.GET_BROKER_RUNTIME_INFO), ("namesrv", RequestCode.GET_BROKER_CLUSTER_INFO)],
+    [
+        ("broker", RequestCode.GET_BROKER_RUNTIME_INFO),
+        ("namesrv", RequestCode.GET_BROKER_CLUSTER_INFO),
+        ("proxy-remoting", RequestCode.CHECK_CLIENT_CONFIG),
+    ],
 )
 def test_each_daemon_is_asked_what_it_knows(
     role: str, code: RequestCode, capsys: pytest.CaptureFixture[str]
