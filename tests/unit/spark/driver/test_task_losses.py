@@ -6,14 +6,16 @@ from typing import cast
 
 import pytest
 
+from pyspark_rocketmq.columns import arrow_schema
 from pyspark_rocketmq.driver.loss_collector import LossCollector
 from pyspark_rocketmq.driver.stream_offsets import StreamOffsets
 from pyspark_rocketmq.driver.task_losses import TaskLosses
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.stream_position import StreamPosition
+from pyspark_rocketmq.stream_reader import StreamReader
 from pyspark_rocketmq.tasks.loss_reports import LossReport
-from pyspark_rocketmq.tasks.partitions import ReportAddress
+from pyspark_rocketmq.tasks.partitions import ReportAddress, TaskPartition
 from pyspark_rocketmq.tasks.ranges import QueueRange
 from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
@@ -146,6 +148,22 @@ def test_loss_in_the_last_batch_of_a_drain_causes_one_more_batch() -> None:
     assert offsets.latest(after, all_available=True) == after
     offsets.close()
     assert collector.closed
+
+
+@pytest.mark.parametrize(("fails", "address"), [("false", ADDRESS), ("true", None)])
+def test_partitions_tell_tasks_where_to_report(
+    monkeypatch: pytest.MonkeyPatch, fails: str, address: ReportAddress | None
+) -> None:
+    where = {"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T", "failOnDataLoss": fails}
+    collector = FakeCollector()
+    reader = StreamReader(ReadOptions.for_stream(where), arrow_schema(["body"]))
+    offsets = query(FakeDriverCluster({A: (0, 10)}), collector, failOnDataLoss=fails)
+    monkeypatch.setattr(reader, "_offsets", offsets)
+    (partition,) = reader.partitions({"T": {"a": {"0": 0}}}, {"T": {"a": {"0": 10}}})
+    assert isinstance(partition, TaskPartition)
+    assert partition.report_to == address
+    reader.stop()
+    assert collector.closed == (address is not None)
 
 
 def test_tasks_of_a_query_that_fails_on_loss_report_nothing() -> None:
