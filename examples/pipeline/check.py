@@ -139,9 +139,12 @@ def differences(work: Work, rule: AlertRule) -> Iterator[str]:
         wanted = Tally.of(log)
     yield from _counts_differ("sent", wanted.counts, Tally.load(work.tally).counts)
     try:
-        yield from _counts_differ("Parquet", wanted.counts, aggregated(work.aggregates).counts)
+        counted = aggregated(work.aggregates)
+        missing = (wanted.counts - counted.counts).total()
+        yield from _counts_differ("Parquet", wanted.counts, counted.counts)
     except ValueError as error:
         yield f"Parquet: {error}"
+        missing = 0
     yield from _alerts_differ(alerts_of(wanted, rule), read_all(work.alerts))
     batches = read_all(work.job_progress)
     unreadable, late = (sum(batch[name] for batch in batches) for name in ("unreadable", "late"))
@@ -150,7 +153,10 @@ def differences(work: Work, rule: AlertRule) -> Iterator[str]:
     if not 0 <= unreadable - wanted.unreadable <= surplus:
         yield f"unreadable lines: {wanted.unreadable} in the log, {unreadable} in the job"
     if late:
-        yield f"late: {late} counts arrived after their minute was closed and were dropped"
+        yield (
+            f"late: {late} rows arrived after their minute was closed and were dropped, {missing} lines are "
+            "missing in Parquet: the watermark of the run was too short, raise --watermark-minutes"
+        )
 
 
 def _counts_differ(where: str, wanted: Mapping[Key, int], found: Mapping[Key, int]) -> Iterator[str]:

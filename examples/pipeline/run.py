@@ -40,8 +40,13 @@ _WORKER_MEMORY: Final = "1g"
 _BROKER_TIMEOUT_SECONDS: Final = 30
 # The queues of the retired broker leave the job after its time-out; the last batch then shows it.
 _RETIRED_AFTER_SECONDS: Final = _BROKER_TIMEOUT_SECONDS + 15.0
+_WATERMARK_MINUTES: Final = 10
+# Faults make lines late by the outage of a broker or of the driver, and by the long batch after it.
+_FAULTS_WATERMARK_SECONDS: Final = 120.0
 # A killed broker takes this long to be read again; its lines must not be late then.
 _LEAST_WATERMARK_SECONDS: Final = 30.0
+# The clock of the log runs up to this many times faster than on average (`make_log`).
+_FASTEST_CLOCK: Final = 1.5
 _MARK: Final = ".pipeline"
 
 
@@ -225,6 +230,9 @@ class Run:
             command += ["--conf", f"spark.executor.memory={_WORKER_MEMORY}"]
         if options.faults:
             command += ["--deduplicate", "--broker-timeout", f"{_BROKER_TIMEOUT_SECONDS}s"]
+            # A limit is distributed in proportion to the backlogs. The queues of a retired broker, which get
+            # no more lines, would then be read to their end long after newer lines of other queues.
+            command += ["--max-lines", str(2 * options.lines)]
         name = "job" if self._starts == 1 else f"job {self._starts}"
         return Program(name, command, work.logs, environment())
 
@@ -284,6 +292,17 @@ def missing() -> str | None:
     return java_missing()
 
 
+def usual_watermark_minutes(options: argparse.Namespace) -> int:
+    """Return the watermark of a run for which none was given: at most the whole log."""
+    if not options.faults:
+        return _WATERMARK_MINUTES
+    log_minutes = float(options.hours) * 60
+    share = math.inf
+    if options.rate:
+        share = _FASTEST_CLOCK * _FAULTS_WATERMARK_SECONDS * options.rate / options.lines
+    return max(_WATERMARK_MINUTES, math.ceil(min(share * log_minutes, log_minutes + 1)))
+
+
 def watermark_seconds(options: argparse.Namespace) -> float:
     """Return how long the replay sends the lines of one watermark; infinite if that is the whole log.
 
@@ -316,7 +335,12 @@ def arguments() -> argparse.Namespace:
         help="three brokers: one is killed, the driver is killed, one broker is retired",
     )
     add("--namesrv", metavar="HOST:PORT", help="use this cluster; default: start a broker")
-    add("--watermark-minutes", type=int, default=10, help="maximum delay of a line; default: %(default)s")
+    add(
+        "--watermark-minutes",
+        type=int,
+        help=f"maximum delay of a line; default: {_WATERMARK_MINUTES}, and with --faults the minutes of the "
+        f"log that are sent in {_FAULTS_WATERMARK_SECONDS:g} s",
+    )
     add(
         "--work", type=Path, default=Path("build/pipeline"), help="folder for all files; default: %(default)s"
     )
@@ -324,6 +348,10 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.lines < 1 or options.rate < 0 or options.hours <= 0 or options.workers < 0:
         parser.error("--lines and --hours must be above 0, --rate and --workers at least 0")
+    if options.watermark_minutes is None:
+        options.watermark_minutes = usual_watermark_minutes(options)
+    if options.watermark_minutes < 1:
+        parser.error("--watermark-minutes must be at least 1")
     if options.faults and options.namesrv:
         parser.error("--faults starts brokers of its own: leave out --namesrv")
     if options.faults and (seconds := watermark_seconds(options)) < _LEAST_WATERMARK_SECONDS:

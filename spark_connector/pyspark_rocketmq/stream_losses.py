@@ -6,7 +6,7 @@ The report of the newest offsets has one more member, `#lost`: {topic: {broker: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,28 +28,33 @@ class QueueLoss:
 
 
 class LossLedger:
-    """The losses of one run of a query. A range that overlaps an earlier one counts once."""
+    """The losses of one run of a query. Ranges come in any order, and an offset counts once.
+
+    A range below the ranges that are kept no longer counts: it may have been counted before.
+    """
 
     def __init__(self) -> None:
         self._losses: dict[QueueKey, QueueLoss] = {}
+        self._floors: dict[QueueKey, int] = {}
+        self.messages = 0
+        """Lost messages of all queues."""
 
     def record(self, queue: QueueKey, begin: int, end: int) -> int:
         """Record a lost range. Return how many messages of it are new."""
         known = self._losses.get(queue, QueueLoss(queue, 0, ()))
-        if known.ranges:
-            begin = max(begin, known.ranges[-1][1])
-        if begin >= end:
-            return 0
-        ranges = known.ranges
-        if ranges and ranges[-1][1] == begin:
-            ranges = (*ranges[:-1], (ranges[-1][0], end))
-        else:
-            ranges = (*ranges, (begin, end))[-MAX_RANGES:]
-        self._losses[queue] = QueueLoss(queue, known.messages + end - begin, ranges)
-        return end - begin
+        begin = max(begin, self._floors.get(queue, 0))
+        new = sum(last - first for first, last in uncovered(begin, end, known.ranges))
+        if new:
+            ranges = _merged([*known.ranges, (begin, end)])
+            if len(ranges) > MAX_RANGES:
+                self._floors[queue] = ranges[-MAX_RANGES - 1][1]
+            self._losses[queue] = QueueLoss(queue, known.messages + new, ranges[-MAX_RANGES:])
+            self.messages += new
+        return new
 
     def restart(self, queue: QueueKey) -> None:
         """Note that the offsets of a queue begin anew: later ranges do not overlap earlier ones."""
+        self._floors.pop(queue, None)
         known = self._losses.get(queue)
         if known is not None:
             self._losses[queue] = QueueLoss(queue, known.messages, ())
@@ -57,6 +62,29 @@ class LossLedger:
     def losses(self) -> list[QueueLoss]:
         """Return the losses, in the order of the queues."""
         return sorted(self._losses.values(), key=lambda loss: loss.queue)
+
+
+def uncovered(begin: int, end: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of begin <= offset < end that none of these ranges has, in order."""
+    parts: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if begin < min(first, end):
+            parts.append((begin, min(first, end)))
+        begin = max(begin, last)
+    if begin < end:
+        parts.append((begin, end))
+    return parts
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the same offsets in as few ranges as possible, in order."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return tuple(merged)
 
 
 def losses_to_nested(losses: list[QueueLoss]) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:

@@ -7,6 +7,7 @@ where they are used.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from .options import ReadOptions
 
 _NO_MOST: Final = 2**62
+# Spark sets this local property for every task of a streaming query (Apache Spark 4, StreamExecution).
+_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from .running_marks import RunningMark  # noqa: PLC0415
 
         self._options = options
-        self._tasks = task_settings(options, schema)
+        self._tasks = replace(task_settings(options, schema), group_by_query=options.group_id is None)
         self._cluster: Cluster | None = None
         self._offsets: StreamOffsets | None = None
         self._mark = RunningMark()
@@ -113,7 +116,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not HAS_TRIGGER_LIMITS:
             begin = self._live().begin(begin, limit)
         ranges = ranges_between(begin, limit)
-        return [TaskPartition(task) for task in plan(ranges, self._options.plan_limits)]
+        # Only later versions give a loss that a task reports a place in the query's progress.
+        reports = HAS_TRIGGER_LIMITS and not self._options.fail_on_data_loss
+        report_to = self._live().planned(ranges) if reports else None
+        return [TaskPartition(task, report_to) for task in plan(ranges, self._options.plan_limits)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the end of a batch to the consumer group (PySpark 4.0 and 4.1 only).
@@ -127,7 +133,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close the connections when the query ends."""
         self._mark.close()
-        cluster, self._cluster, self._offsets = self._cluster, None, None
+        cluster, self._cluster = self._cluster, None
+        offsets, self._offsets = self._offsets, None
+        if offsets is not None:
+            offsets.close()
         if cluster is not None:
             cluster.close()
 
@@ -150,7 +159,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from .tasks.task_reading import read_task  # noqa: PLC0415
 
         if isinstance(partition, TaskPartition):
-            yield from read_task(partition.task, self._tasks)
+            yield from read_task(partition.task, self._tasks.of_query(_query_id()), partition.report_to)
+
+
+def _query_id() -> str | None:
+    """Return the id of the task's query, which the checkpoint keeps; None outside of a stream."""
+    from pyspark import TaskContext  # noqa: PLC0415
+
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(_QUERY_ID)
 
 
 def _refuse_limits(options: ReadOptions) -> None:

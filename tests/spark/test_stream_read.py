@@ -230,3 +230,23 @@ def test_moved_checkpoint_is_where_the_query_continues(
     assert checkpoint_tool(["move", *where, "--to", "offset:27", "--force"]) == 0
     pipe.drain()
     assert pipe.positions() == offsets(0, 0, 20) + offsets(0, 27, 30)
+
+
+def test_each_query_has_a_consumer_group_of_its_own(
+    spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path
+) -> None:
+    cluster.create_topic(topic, queues=1)
+    cluster.send(topic, 0, numbered(5))
+    before = set(cluster.admin.groups())
+    options = {"subscribe": topic, "startingOffsets": "earliest", "groupIdPrefix": "of-queries"}
+    for home in ("first", "second"):
+        Pipe(spark, cluster, tmp_path / home, **options).drain()
+    groups = {group for group in set(cluster.admin.groups()) - before if group.startswith("of-queries-")}
+    ids = [
+        json.loads((tmp_path / home / "check" / "metadata").read_text())["id"] for home in ("first", "second")
+    ]
+    assert sorted(group.rpartition("-")[2] for group in groups) == sorted(each[:8] for each in ids)
+    # A restarted query has its group again.
+    cluster.send(topic, 0, numbered(5))
+    Pipe(spark, cluster, tmp_path / "first", **options).drain()
+    assert groups == {group for group in cluster.admin.groups() if group.startswith("of-queries-")}

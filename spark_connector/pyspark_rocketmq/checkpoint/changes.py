@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..offsets import QueueKey, QueueOffsets
 from ..options import Anchor, AtOffsets, AtTime, Position
@@ -68,14 +68,13 @@ class Goal:
 
 def moved(position: StreamPosition, ends: QueueOffsets) -> StreamPosition:
     """Return a position with other offsets for some of its queues."""
-    return StreamPosition(position.offsets.merged(ends), position.retired)
+    return replace(position, offsets=position.offsets.merged(ends))
 
 
 def dropped(position: StreamPosition, chosen: Chosen) -> StreamPosition:
     """Return a position without the chosen queues, read and retired ones. Raises CheckpointError."""
-    kept = StreamPosition(
-        *(part.only(lambda q: q not in chosen) for part in (position.offsets, position.retired))
-    )
+    offsets, retired = (part.only(lambda q: q not in chosen) for part in (position.offsets, position.retired))
+    kept = replace(position, offsets=offsets, retired=retired)
     if not kept.offsets:
         raise CheckpointError(
             "no queue would be left: delete the checkpoint instead, and start the query with startingOffsets"

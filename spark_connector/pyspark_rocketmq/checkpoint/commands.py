@@ -104,10 +104,12 @@ def _show(given: argparse.Namespace) -> Iterator[str]:
         position = batch.position(source)
         yield from (f"  {queue} {offset}" for queue, offset in chosen.of(position.offsets).items())
         yield from (f"  {queue} {offset} (retired)" for queue, offset in chosen.of(position.retired).items())
+        if position.lost:
+            yield f"  lost messages: {position.lost}"
 
 
 def _shown(position: StreamPosition, chosen: Chosen) -> dict[str, Any]:
-    return StreamPosition(chosen.of(position.offsets), chosen.of(position.retired)).to_nested()
+    return StreamPosition(chosen.of(position.offsets), chosen.of(position.retired), position.lost).to_nested()
 
 
 def _change(given: argparse.Namespace, now: float) -> Iterator[str]:

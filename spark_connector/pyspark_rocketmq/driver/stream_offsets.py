@@ -19,13 +19,17 @@ from ..options import Anchor, Mode, ReadOptions
 from ..retries import Backoff
 from ..stream_losses import LossLedger
 from ..stream_position import StreamPosition
+from ..tasks.partitions import ReportAddress
+from ..tasks.ranges import QueueRange
 from .cluster import Cluster, QueueState
 from .condition_timers import ConditionTimers
 from .idle_pace import IdlePace
+from .loss_collector import LossCollector
 from .offset_resolution import offered_queues, resolve, selected_queues
 from .rate_limit import RateLimiter
 from .recreation import Recreation
 from .retirement import Retirement
+from .task_losses import TaskLosses
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,7 @@ class StreamOffsets:
         options: ReadOptions,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        open_collector: Callable[[str, str], LossCollector | None] = LossCollector.open,
     ) -> None:
         """`clock`: seconds of a monotonic clock. `pause`: waits for a number of seconds."""
         self._cluster = cluster
@@ -64,8 +69,14 @@ class StreamOffsets:
         self._clock = clock
         self._committed: dict[QueueKey, int] = {}
         self._last_ends: dict[QueueKey, int] = {}
+        self._told_losses = 0
         self.newest = QueueOffsets()
         self.losses = LossLedger()
+        self._task_losses = TaskLosses(
+            cluster,
+            lambda: open_collector(options.loss_reports, options.name_servers),
+            self._lost,
+        )
 
     def initial(self) -> QueueOffsets:
         """Return where a query without a checkpoint begins. Raises OptionError, StaticTopic,
@@ -94,12 +105,26 @@ class StreamOffsets:
         """
         start = at.offsets
         self.commit(start)
+        if not self._options.fail_on_data_loss:
+            self._task_losses.settle(start)
         newest, left = self._newest(start)
         self.newest = newest
         end = self._rate_limiter.end_of_batch(
             start, newest, all_available=all_available, draining=self._target is not None
         )
-        return at.moved(end, left, self._entering(at, newest))
+        entering = self._entering(at, newest)
+        lost, self._told_losses = self.losses.messages - self._told_losses, self.losses.messages
+        return at.moved(end, left, entering, lost)
+
+    def planned(self, ranges: Iterable[QueueRange]) -> ReportAddress | None:
+        """Note the ranges of a batch. Return where its tasks report their losses; None for no reports."""
+        if self._options.fail_on_data_loss:
+            return None
+        return self._task_losses.planned(ranges)
+
+    def close(self) -> None:
+        """Stop listening for the reports of tasks."""
+        self._task_losses.close()
 
     def newest_or_last(self) -> QueueOffsets:
         """Return the newest offsets, for versions of PySpark that do not pass the start of a batch.

@@ -12,13 +12,19 @@ from rmq_client import UsageError
 from rmq_client.names import check_group, check_topic, check_topic_to_send
 from rmq_client.settings import name_server_list
 from rmq_client.tls import Verification
+from rmq_remoting.client import split_address
 from rmq_remoting.command import Serialization
 from rmq_remoting.compression import CompressionType
+from rmq_remoting.errors import ConnectError
 
 from ..errors import BadOffsets, shortened
 from ..offsets import EARLIEST, LATEST, MAX_QUEUE_ID, QueueKey, QueueOffsets, by_broker, by_queue, parse_json
 from .parsing import OptionType
 from .positions import Anchor, AtOffsets, AtTimes
+
+OWN_ADDRESS: Final = "auto"
+NO_REPORTS: Final = "off"
+"""Values of the option `lossReports` other than an address."""
 
 _WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
@@ -205,6 +211,16 @@ def _name_servers(text: str) -> str:
         raise ValueError(str(error)) from error
 
 
+def _report_address(text: str) -> str:
+    if text.lower() in (OWN_ADDRESS, NO_REPORTS):
+        return text.lower()
+    try:
+        split_address(text)
+    except ConnectError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
 _TOPIC_NAME: Final = "a topic name: up to 127 of the characters a-z A-Z 0-9 _ - % |"
 _GROUP_NAME: Final = "a group name: up to 255 of the characters a-z A-Z 0-9 _ - % |"
 _A_TIME: Final = "milliseconds since 1970 UTC or ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z"
@@ -213,6 +229,7 @@ _TIME: Final = OptionType(timestamp_ms, _A_TIME)
 _TIMES: Final = OptionType(_times, f"JSON {_BY_QUEUE % 'time'}, where a time is {_A_TIME}")
 _COUNT: Final = whole_number(1)
 
+LossReportsOption = Annotated[str, OptionType(_report_address, "auto, off, or host:port of the driver")]
 Flag = Annotated[bool, OptionType(_boolean, "true or false")]
 MaybeCount = Annotated[int | None, _COUNT]
 DurationMs = Annotated[

@@ -17,10 +17,12 @@ from ..retries import WaitTimeouts
 from .checks import by_queue, reject_alternatives, reject_anchor, reject_end_before_start
 from .limits import DEFAULT_MAX_DELAY_MS, DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits, TriggerLimits
 from .option_types import (
+    OWN_ADDRESS,
     ColumnsPresetOption,
     DurationMs,
     ExpressionTypeOption,
     Flag,
+    LossReportsOption,
     MaybeCount,
     MaybeEnd,
     MaybeGroupName,
@@ -277,8 +279,9 @@ class GroupOptions(OptionGroup):
     )
     group_id_prefix: MaybeGroupPrefix = option(
         "groupIdPrefix",
-        "Beginning of the consumer group of a query without `groupId`. Topics and filter make the rest: a "
-        "restarted query has the same group, and two queries of one topic and filter share it.",
+        "Beginning of the consumer group of a query without `groupId`. Topics and filter make the rest, and "
+        "for a stream the beginning of the query's id, which the checkpoint keeps: a restarted query has the "
+        "same group. Batch reads of one topic and filter share a group.",
         None,
         default_text=DEFAULT_GROUP_PREFIX,
     )
@@ -303,6 +306,16 @@ class FailureOptions(OptionGroup):
         "failOnDataLoss",
         "Fail if messages expired before they were read. If false, log a warning and skip them.",
         True,
+    )
+    loss_reports: LossReportsOption = option(
+        "lossReports",
+        "Address of the driver to which tasks report lost messages, with `failOnDataLoss` false. `auto`: the "
+        "driver's address towards the name servers, and a free port. Give another address if executors "
+        "reach the driver only there; its port must be free on the driver. `off`: the next plan counts the "
+        "messages that have expired meanwhile, an upper bound.",
+        OWN_ADDRESS,
+        only=Mode.STREAM,
+        in_other_mode=OtherMode.IGNORED,
     )
     retired_queues: RetiredQueuesOption = option(
         "retiredQueues",
@@ -390,8 +403,8 @@ class ReadOptions(
     def group(self) -> str:
         """The consumer group of the pulls: the given one, or one for what the query reads.
 
-        It is the same for each run of a query: brokers keep groups for ever, so that a random name per run
-        would accumulate on them.
+        Tasks of a stream add the beginning of the query's id. The group is thus the same for each run of a
+        query: brokers keep groups for ever, so that a random name per run would accumulate on them.
         """
         if self.group_id is not None:
             return self.group_id

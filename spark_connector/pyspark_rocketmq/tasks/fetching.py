@@ -54,14 +54,19 @@ class Pulls(Protocol):
 class Fetched:
     """Bodies of pulls, in order. Only their messages with begin <= offset < end belong to the batch.
 
-    `lost`: how many of these offsets are known to be lost, and were reported. Without a filter, every other
-    offset has a message.
+    `lost_ranges`: the offsets among these that are known to be lost. Without a filter, every other offset has
+    a message.
     """
 
     begin: int
     end: int
     bodies: list[bytes] = field(default_factory=list)
-    lost: int = 0
+    lost_ranges: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def lost(self) -> int:
+        """The number of lost offsets."""
+        return sum(end - begin for begin, end in self.lost_ranges)
 
 
 @dataclass(slots=True)
@@ -129,7 +134,7 @@ class RangeFetch:
             if not piece.task.done():
                 await asyncio.wait([piece.task])
             piece.task.result()
-            if piece.begin < self._position < piece.position and (batch.bodies or batch.lost):
+            if piece.begin < self._position < piece.position and (batch.bodies or batch.lost_ranges):
                 break  # the batch already has its first messages: `begin` of the next batch cuts them
             self._pieces.popleft()
             self._bytes_ahead -= len(piece.body)
@@ -154,7 +159,8 @@ class RangeFetch:
             batch.bodies.append(piece.body)
         if piece.lost is not None:
             begin, end = max(piece.lost[0], self._position), piece.lost[1]
-            batch.lost += max(0, end - begin)
+            if begin < end:
+                batch.lost_ranges.append((begin, end))
             # Logged here, once: concurrent pulls may discover the same loss.
             log.warning(
                 "messages skipped because failOnDataLoss is false: %s", self._missing_text(begin, end)

@@ -5,7 +5,8 @@ Apart from the code that reads, which the driver does not import.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -13,6 +14,9 @@ from pyspark.sql.datasource import InputPartition
 from rmq_client.settings import ClientSettings
 
 from .ranges import ReadTask
+
+# The first block of a UUID.
+_QUERY_ID_DIGITS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +61,30 @@ class FetchSettings:
         return frozenset(tag.strip() for tag in self.expression.split("||") if tag.strip())
 
 
-class TaskPartition(InputPartition):
-    """The content of one task, which Spark sends to the executor."""
+@dataclass(frozen=True, slots=True)
+class ReportAddress:
+    """Where the driver accepts reports of losses. `token`: proves that a task of the query sent a report."""
 
-    def __init__(self, task: ReadTask) -> None:
+    host: str
+    port: int
+    token: str
+
+
+class TaskPartition(InputPartition):
+    """The content of one task, which Spark sends to the executor. `report_to`: None for no report."""
+
+    def __init__(self, task: ReadTask, report_to: ReportAddress | None = None) -> None:
         super().__init__(task)
         self.task = task
+        self.report_to = report_to
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """Everything that executors need to know about a query. Pickled with each task."""
+    """Everything that executors need to know about a query. Pickled with each task.
+
+    `group_by_query`: each streaming query has a consumer group of its own.
+    """
 
     connection: ConnectionKey
     fetch: FetchSettings
@@ -76,3 +93,11 @@ class TaskSettings:
     check_crc: bool
     decompress: bool
     tune_worker: bool = True
+    group_by_query: bool = False
+
+    def of_query(self, query_id: str | None) -> TaskSettings:
+        """Return the settings for one streaming query. `query_id`: its id in the checkpoint, if known."""
+        if not (self.group_by_query and query_id):
+            return self
+        group = f"{self.connection.group}-{query_id[:_QUERY_ID_DIGITS]}"
+        return replace(self, connection=replace(self.connection, group=group))

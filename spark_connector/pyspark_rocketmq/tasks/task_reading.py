@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from ..decoding import ColumnDecoder
 from ..errors import DataLoss
+from ..stream_losses import uncovered
 from ..worker_process import prepare_worker
 from .connection_pool import Connection, connection_pool
 from .fetching import Fetched, RangeFetch
-from .partitions import FetchSettings, TaskSettings
+from .partitions import FetchSettings, ReportAddress, TaskSettings
 from .ranges import QueueRange, ReadTask
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,12 @@ _MAX_OPEN_RANGES: Final = 16
 _STOP_TIMEOUT_SECONDS: Final = 5.0
 
 
-def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatch, None, None]:
+def read_task(
+    task: ReadTask, settings: TaskSettings, report_to: ReportAddress | None = None
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the messages of a task's ranges, one range after the other, in the order of their offsets.
+
+    `report_to`: where the driver takes a report of lost messages, at the end of the task.
 
     Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError.
     """
@@ -45,16 +50,25 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatc
         tags=settings.fetch.tags,
         max_body_bytes=settings.connection.settings.max_unpacked_body_bytes,
     )
+    lost: list[QueueRange] = []
     with connection_pool().lease(settings.connection) as connection:
         yield from _combined(
-            _decoded(decoder, _fetched(connection, task.ranges, settings.fetch), settings.fetch),
+            _decoded(decoder, _fetched(connection, task.ranges, settings.fetch), settings, lost),
             settings.fetch.batch_bytes,
         )
+    if report_to is not None:
+        from .loss_reports import LossReport, reporter  # noqa: PLC0415
+
+        reporter().send(LossReport(list(task.ranges), lost), report_to)
 
 
 def _decoded(
-    decoder: ColumnDecoder, fetched: Iterator[tuple[QueueRange, Fetched]], settings: FetchSettings
+    decoder: ColumnDecoder,
+    fetched: Iterator[tuple[QueueRange, Fetched]],
+    settings: TaskSettings,
+    lost: list[QueueRange],
 ) -> Iterator[pa.RecordBatch]:
+    """Yield decoded batches, and add lost ranges to `lost`."""
     for wanted, chunk in fetched:
         key = wanted.key
         messages = 0
@@ -63,18 +77,36 @@ def _decoded(
         ):
             messages += decoded.messages
             yield decoded.batch
-        _check_count(wanted, chunk, messages, settings)
+        lost += [QueueRange(key, begin, end) for begin, end in chunk.lost_ranges]
+        if not settings.fetch.filters and chunk.end - chunk.begin - chunk.lost > messages:
+            missing = _missing(wanted, chunk, settings)
+            _tell_missing(wanted, chunk, sum(each.size for each in missing), settings.fetch)
+            lost += missing
 
 
-def _check_count(wanted: QueueRange, chunk: Fetched, messages: int, settings: FetchSettings) -> None:
-    """Check that without a filter each offset has a message. Raises DataLoss.
+def _missing(wanted: QueueRange, chunk: Fetched, settings: TaskSettings) -> list[QueueRange]:
+    """Return the offsets without a message that are not known to be lost. Without a filter, there are none.
 
     Brokers leave out messages that they delete at that moment (Apache RocketMQ 5.3.3,
-    DefaultMessageStore.getMessage).
+    DefaultMessageStore.getMessage). The chunk is decoded again, because batches may lack the offsets.
     """
-    missing = chunk.end - chunk.begin - chunk.lost - messages
-    if settings.filters or missing == 0:
-        return
+    key = wanted.key
+    decoder = ColumnDecoder(
+        ["queueOffset"], max_body_bytes=settings.connection.settings.max_unpacked_body_bytes
+    )
+    known = [
+        (offset, offset + 1)
+        for decoded in decoder.decode_in_parts(
+            key.topic, key.broker, key.queue_id, chunk.bodies, begin=chunk.begin, end=chunk.end
+        )
+        for offset in decoded.batch.column(0).to_pylist()
+    ]
+    gaps = uncovered(chunk.begin, chunk.end, known + chunk.lost_ranges)
+    return [QueueRange(key, begin, end) for begin, end in gaps]
+
+
+def _tell_missing(wanted: QueueRange, chunk: Fetched, missing: int, settings: FetchSettings) -> None:
+    """Log offsets that had no message. Raises DataLoss if failOnDataLoss is true."""
     text = (
         f"{wanted.key}: {missing} of the offsets {chunk.begin} to {chunk.end - 1} had no message: deleted "
         "during the read, or removed by compaction (for a compacted topic, set failOnDataLoss to false)"

@@ -78,7 +78,10 @@ def test_lines_that_were_late_or_unreadable(work: Work) -> None:
     replace_line(work.job_progress, 1, unreadable=0)
     unreadable, late = found(work)
     assert unreadable.endswith("in the log, 0 in the job")
-    assert late == "late: 3 counts arrived after their minute was closed and were dropped"
+    assert late == (
+        "late: 3 rows arrived after their minute was closed and were dropped, 0 lines are missing in "
+        "Parquet: the watermark of the run was too short, raise --watermark-minutes"
+    )
 
 
 def test_unreadable_lines_that_were_stored_twice_are_no_difference(work: Work) -> None:

@@ -19,7 +19,7 @@ from examples.pipeline.lines import MINUTE, AlertRule, Tally
 from examples.pipeline.make_log import BEGIN, LATEST_SECONDS, log_lines
 from examples.pipeline.programs import Program, ProgramFailed
 from examples.pipeline.records import Follower, append
-from examples.pipeline.run import fresh, watermark_seconds
+from examples.pipeline.run import fresh, usual_watermark_minutes, watermark_seconds
 from tests.unit.examples.finished_run import finished_run
 
 _NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -162,3 +162,18 @@ async def test_a_program_is_ended_with_its_context(tmp_path: Path) -> None:
 def test_watermark_in_seconds_of_the_run(minutes: int, hours: float, rate: float, seconds: float) -> None:
     options = argparse.Namespace(watermark_minutes=minutes, hours=hours, lines=300_000, rate=rate)
     assert watermark_seconds(options) == seconds
+
+
+@pytest.mark.parametrize(
+    ("faults", "lines", "hours", "rate", "minutes"),
+    [
+        (False, 5_000_000, 1.0, 20_000.0, 10),
+        (True, 5_000_000, 1.0, 20_000.0, 44),  # 120 s of 250 s, where the clock of the log is the fastest
+        (True, 300_000, 2.0, 5000.0, 121),  # the whole log is sent in 60 s
+        (True, 300_000, 2.0, 0.0, 121),
+        (True, 10_000_000, 1.0, 1000.0, 10),
+    ],
+)
+def test_usual_watermark(faults: bool, lines: int, hours: float, rate: float, minutes: int) -> None:
+    options = argparse.Namespace(faults=faults, lines=lines, hours=hours, rate=rate)
+    assert usual_watermark_minutes(options) == minutes

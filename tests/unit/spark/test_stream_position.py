@@ -27,7 +27,14 @@ def test_retired_queues_survive_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"#retired": 3}, {"T": {"a": {"0": 1}}, "#retired": {"T": {"a": {"0": 1}}}}]
+    "wrong",
+    [
+        {"#retired": 3},
+        {"#lost": -1},
+        {"#lost": "1"},
+        {"#lost": True},
+        {"T": {"a": {"0": 1}}, "#retired": {"T": {"a": {"0": 1}}}},
+    ],
 )
 def test_bad_position_is_rejected(wrong: object) -> None:
     with pytest.raises(BadOffsets):
@@ -40,3 +47,12 @@ def test_queues_leave_and_come_back() -> None:
     assert moved == StreamPosition(QueueOffsets({A: 9, C: 7}), QueueOffsets({B: 6}))
     forgotten = moved.moved(moved.offsets, {A: None}, QueueOffsets())
     assert forgotten == StreamPosition(QueueOffsets({C: 7}), QueueOffsets({B: 6}))
+
+
+def test_lost_messages_add_up_and_survive_json() -> None:
+    start = StreamPosition(QueueOffsets({A: 5}))
+    moved = start.moved(start.offsets, {}, QueueOffsets(), 3).moved(start.offsets, {}, QueueOffsets(), 4)
+    assert moved.lost == 7
+    nested = json.loads(json.dumps(moved.to_nested()))
+    assert nested == {"#lost": 7, "T": {"a": {"0": 5}}}
+    assert StreamPosition.from_nested(nested) == moved

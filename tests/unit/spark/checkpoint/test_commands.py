@@ -85,6 +85,17 @@ async def move(fake: FakeCluster, checkpoint: Checkpoint, to: str, *more: str) -
     return await asyncio.to_thread(run, *given)
 
 
+async def test_lost_messages_are_shown_and_kept(
+    fake: FakeCluster, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint.add(2, {**START, "#lost": 6})
+    assert run("show", str(checkpoint.folder)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "  lost messages: 6"
+    assert await move(fake, checkpoint, "latest") == 0
+    assert run("drop", str(checkpoint.folder), "--broker", "gone", "--force") == 0
+    assert checkpoint.ours(2)["#lost"] == 6
+
+
 def test_show(checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint.add(2, START, ended=False)
     assert run("show", str(checkpoint.folder)) == 0

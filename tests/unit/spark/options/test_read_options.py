@@ -31,6 +31,8 @@ def test_group_is_the_same_for_each_run_of_a_query() -> None:
     ]
     assert len({first.group, *(other.group for other in others)}) == 5
     assert others[2].group.startswith("team-a-orders-")
+    longest = stream(subscribe="t" * 127, groupIdPrefix="p" * 120).group
+    check_group(f"{longest}-0b0d5a3c")  # with the beginning of a query's id
     check_group(ReadOptions.for_stream({**NAME_SERVERS, "subscribePattern": "a|.{3,}" * 60}).group)
     with pytest.raises(OptionError, match="groupIdPrefix"):
         stream(groupId="g", groupIdPrefix="p")

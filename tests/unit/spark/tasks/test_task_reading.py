@@ -12,13 +12,15 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rocketmq.columns import arrow_schema
+from pyspark_rocketmq.driver.loss_collector import LossCollector
 from pyspark_rocketmq.driver.task_settings import task_settings
 from pyspark_rocketmq.errors import DataLoss, RecordDamaged
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.tasks import task_reading
 from pyspark_rocketmq.tasks.connection_pool import ConnectionPool, connection_pool
-from pyspark_rocketmq.tasks.partitions import TaskPartition, TaskSettings
+from pyspark_rocketmq.tasks.loss_reports import LossReport
+from pyspark_rocketmq.tasks.partitions import ReportAddress, TaskPartition, TaskSettings
 from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks.task_reading import read_task
 from rmq_remoting.codes import RequestCode
@@ -103,10 +105,49 @@ async def test_messages_missing_in_an_answer_are_data_loss(fake: FakeCluster) ->
     assert len(rows(await read(task((0, 0, 32)), lenient))) == 31
 
 
+async def test_task_reports_what_it_read_and_what_was_missing(fake: FakeCluster) -> None:
+    records = fake.broker.queues["T", 0].records
+    del records[7], records[19:22]  # the others keep their offsets, and pulls skip the gaps
+    records += fake.broker.queues["T", 1].records[:4]
+    collector = await asyncio.to_thread(LossCollector.open, "auto", fake.address)
+    assert collector is not None
+    try:
+        wanted = task((0, 0, 32), (1, 0, 5))
+        how = settings(fake, pullBatchSize="32", failOnDataLoss="false")
+        reading = read_task(wanted, how, collector.address)
+        assert len(rows(await asyncio.to_thread(list, reading))) == 33
+        key = QueueKey("T", "broker-a", 0)
+        lost = [QueueRange(key, 7, 8), QueueRange(key, 20, 23)]
+        assert collector.take() == LossReport(list(wanted.ranges), lost)
+    finally:
+        await asyncio.to_thread(collector.close)
+
+
+async def test_driver_that_is_away_does_not_fail_a_task(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    reading = read_task(task((0, 0, 5)), settings(fake), ReportAddress("127.0.0.1", 1, "t"))
+    assert len(rows(await asyncio.to_thread(list, reading))) == 5
+    assert "losses not reported to the driver" in caplog.text
+
+
+def test_each_stream_has_a_group_of_its_own() -> None:
+    options = ReadOptions.for_stream({"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T"})
+    plain = task_settings(options, arrow_schema(["body"]))
+    streaming = replace(plain, group_by_query=True)
+    first, other = "0b0d5a3c-f21e-4c5e-a6a6-1f0c7d0e4b52", "ffffffff-f21e-4c5e-a6a6-1f0c7d0e4b52"
+    group = streaming.of_query(first).connection.group
+    assert group == f"{options.group}-0b0d5a3c"
+    assert streaming.of_query(first) == streaming.of_query(first) != streaming.of_query(other)
+    # Outside of a query, and for batches and a given group, the group is that of the options.
+    assert streaming.of_query(None).connection.group == options.group
+    assert plain.of_query(first) is plain
+
+
 def test_partition_survives_pickling() -> None:
-    partition = TaskPartition(task((0, 3, 9), (1, 0, 2)))
+    partition = TaskPartition(task((0, 3, 9), (1, 0, 2)), ReportAddress("h", 1, "t"))
     copy = pickle.loads(pickle.dumps(partition))
-    assert copy.task == partition.task
+    assert (copy.task, copy.report_to) == (partition.task, partition.report_to)
 
 
 async def test_idle_connections_are_closed(fake: FakeCluster) -> None:
