@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from .batch_keys import BatchKeys, hashes_by_columns, hashes_of_message
 from .deferred_calls import CallSoon, DeferredCalls
 from .index_file import PLACE_BYTES, IndexFile, offset_of
 from .index_files import IndexFiles
@@ -137,6 +138,28 @@ class LiveEntries:
         for position in range(added * PLACE_BYTES, len(places), PLACE_BYTES):
             if self.is_live:
                 self._put_hashes([key_hash], offset_of(places, position), store_timestamp_ms)
+
+    def put_messages(
+        self, topic: str, batch: BatchKeys, offsets: Sequence[int], store_timestamp_ms: int
+    ) -> None:
+        """Enter the messages of one client batch under the keys of each; `offsets` are those in the log."""
+        self._deferred.add(self._put_messages_now, topic, batch, offsets, store_timestamp_ms)
+
+    def _put_messages_now(
+        self, topic: str, batch: BatchKeys, offsets: Sequence[int], store_timestamp_ms: int
+    ) -> None:
+        if not self.is_live:
+            return
+        file = self._file
+        if file is not None and file.space >= len(offsets) and offsets[0] >= self._from:
+            by_columns = hashes_by_columns(self._hasher, topic, batch)
+            if by_columns is not None:
+                file.put_many(by_columns, offsets, store_timestamp_ms)
+                return
+        for number, offset in enumerate(offsets):
+            if self.is_live and offset >= self._from:
+                hashes = hashes_of_message(self._hasher, topic, batch, number)
+                self._put_hashes(hashes, offset, store_timestamp_ms)
 
     def _put_hashes(self, hashes: Sequence[int], physical_offset: int, store_timestamp_ms: int) -> None:
         failure: OSError | None = None
