@@ -21,20 +21,19 @@ _TWO_TO_32: Final = 1 << 32
 # The unique keys of clients: address (4 or 16 bytes), process, class loader: 20 or 44 digits that one
 # client's keys share; 8 digits of milliseconds; 4 digits of a counter (Apache RocketMQ 5.3.3,
 # MessageClientIDSetter).
-UNIQUE_KEY_LENGTHS: Final = (32, 56)
+_UNIQUE_KEY_LENGTHS: Final = (32, 56)
 _TIME_DIGITS: Final = 8
-COUNTER_DIGITS: Final = 4
+_COUNTER_DIGITS: Final = 4
 _ASCII_END: Final = 0x80
 _TIME_WEIGHT: Final = 31**_TIME_DIGITS
-_COUNTER_WEIGHT: Final = 31**COUNTER_DIGITS
+_COUNTER_WEIGHT: Final = 31**_COUNTER_DIGITS
 _DIGITS: Final = b"0123456789ABCDEFabcdef"
 _PAIRS: Final = {bytes((first, second)): first * 31 + second for first in _DIGITS for second in _DIGITS}
 _PAIR_WEIGHT: Final = 31**2
-# The largest hash of a counter's four ASCII characters.
-_MAX_COUNTER_HASH: Final = 127 * (31**3 + 31**2 + 31 + 1)
-
-_WORD_BYTES: Final = 4
-_LOW_BYTE: Final = 0 if sys.byteorder == "little" else 3  # of a word
+_WORD_BYTES: Final = 8
+_LOW_BYTE, _NEXT_COLUMN = (0, 2) if sys.byteorder == "little" else (_WORD_BYTES - 1, -2)
+# A hash of 32 bits, extended by this number of characters, fits into 64 bits.
+_COLUMNS_IN_A_WORD: Final = 4
 
 _MAX_COUNTERS: Final = 65536
 _MAX_HEADS: Final = 16384
@@ -58,7 +57,7 @@ class KeyHasher:
         self._heads: BoundedCache[bytes, tuple[int, Mapping[str, int]]] = BoundedCache(
             "index_key_heads",
             max_entries=_MAX_HEADS,
-            max_bytes=_MAX_HEADS * (ENTRY_OVERHEAD_BYTES + max(UNIQUE_KEY_LENGTHS)),
+            max_bytes=_MAX_HEADS * (ENTRY_OVERHEAD_BYTES + max(_UNIQUE_KEY_LENGTHS)),
             size_of=size_by_key,
         )
         self._counters: BoundedCache[bytes, int] = BoundedCache(
@@ -67,7 +66,7 @@ class KeyHasher:
             max_bytes=_MAX_COUNTERS * ENTRY_OVERHEAD_BYTES,
             size_of=size_of_small,
         )
-        self._seeds: dict[int, Seeds] = {length: _new_seeds() for length in UNIQUE_KEY_LENGTHS}
+        self._seeds: dict[int, Seeds] = {length: _new_seeds() for length in _UNIQUE_KEY_LENGTHS}
         # The caches' dictionaries: a look-up costs no call.
         self._head_of = self._heads.entries
         self._counter_of = self._counters.entries
@@ -103,36 +102,9 @@ class KeyHasher:
             return value
         return _TWO_TO_32 - value if value != _SIGN_BIT else 0
 
-    def of_one_head(self, topic: str, first: bytes, digits: Sequence[bytes]) -> array[int] | None:
-        """Return the hashes of many unique keys that differ in their counters only.
-
-        `first` is the first key. `digits` are the four columns of the counters, a byte for each key. None if
-        a key is not ASCII or not as long as the unique keys of clients, or if the hashes may overflow.
-        """
-        if not first.isascii() or not b"".join(digits).isascii():
-            return None
-        self.unique_key(topic, first)  # learns the head
-        of_head, seeds = self._head_of.get(first[:-COUNTER_DIGITS], (0, {}))
-        if topic not in seeds:
-            return None
-        base = (seeds[topic] + of_head) & _MASK
-        count = len(digits[0])
-        # One number holds all hashes, each in 32 bits: its arithmetic takes a tenth of the time of a loop.
-        of_counters = 0
-        for column in digits:
-            of_counters = of_counters * 31 + _in_words(column)
-        ones = _in_words(b"\1" * count)
-        if base + _MAX_COUNTER_HASH < _SIGN_BIT:
-            words = base * ones + of_counters
-        elif _SIGN_BIT < base < _TWO_TO_32 - _MAX_COUNTER_HASH:
-            words = (_TWO_TO_32 - base) * ones - of_counters
-        else:
-            return None
-        return array("I", words.to_bytes(count * _WORD_BYTES, sys.byteorder))
-
     def any_key(self, topic: str, key: bytes) -> int:
         """Return the hash of a key of any form (UTF-8), 0 to 2^31 - 1."""
-        if key[:-COUNTER_DIGITS] in self._heads:  # the unique key of another message: traces have many
+        if key[:-_COUNTER_DIGITS] in self._heads:  # the unique key of another message: traces have many
             return self.unique_key(topic, key)
         return _positive(utf8_hash_code(key, prefix_hash_code(topic + "#")))
 
@@ -147,7 +119,7 @@ class KeyHasher:
         seeds = self._seeds.get(len(key))
         if seeds is None or not key.isascii():
             return utf8_hash_code(key, prefix_hash_code(topic + "#")) & _MASK
-        head, counter = key[:-COUNTER_DIGITS], key[-COUNTER_DIGITS:]
+        head, counter = key[:-_COUNTER_DIGITS], key[-_COUNTER_DIGITS:]
         found = self._heads.get(head)
         if found is None:
             client = prefix_hash_code(head[:-_TIME_DIGITS].decode("ascii"))
@@ -193,10 +165,45 @@ def index_hash(topic: str, key: str) -> int:
     return _positive(utf8_hash_code(key.encode("utf-8", "replace"), prefix_hash_code(topic + "#")))
 
 
-def _in_words(column: bytes) -> int:
-    """Return a number whose words of 32 bits, in the machine's byte order, are the bytes of a column."""
-    words = bytearray(len(column) * _WORD_BYTES)
-    words[_LOW_BYTE::_WORD_BYTES] = column
+def hashes_by_columns(topic: str, columns: Sequence[bytes]) -> list[int]:
+    """Return the hashes of many keys of one length, each 0 to 2^31 - 1.
+
+    `columns` has a byte of each key in every item, and all keys are ASCII. One number holds all hashes, each
+    in 64 bits: its arithmetic takes a tenth of the time of a loop over the keys.
+    """
+    count = len(columns[0])
+    common = bytearray()  # what all keys begin with
+    for column in columns:
+        if column.count(column[0]) != count:
+            break
+        common.append(column[0])
+    hash_of_common = utf8_hash_code(bytes(common), prefix_hash_code(topic + "#"))
+    if len(common) == len(columns):
+        return [_positive(hash_of_common)] * count
+    ones = _in_words([b"\1" * count])
+    masks, low_bytes = ones * _MASK, ones * 0xFF
+    words = ones * (hash_of_common & _MASK)
+    for begin in range(len(common), len(columns), _COLUMNS_IN_A_WORD):
+        packed = columns[begin : begin + _COLUMNS_IN_A_WORD]
+        characters = _in_words(packed)
+        for _ in packed:
+            words = words * 31 + (characters & low_bytes)
+            characters >>= 16
+        words &= masks
+    hashes = array("Q", words.to_bytes(count * _WORD_BYTES, sys.byteorder))
+    if _SIGN_BIT in hashes:
+        return [0 if value == _SIGN_BIT else min(value, _TWO_TO_32 - value) for value in hashes]
+    return [value if value < _SIGN_BIT else _TWO_TO_32 - value for value in hashes]
+
+
+def _in_words(columns: Sequence[bytes]) -> int:
+    """Return a number of 64 bits for each key, in the machine's byte order, with up to four columns in it.
+
+    The first column is in the lowest 16 bits, the next one in the 16 bits above, and so on.
+    """
+    words = bytearray(len(columns[0]) * _WORD_BYTES)
+    for number, column in enumerate(columns):
+        words[_LOW_BYTE + _NEXT_COLUMN * number :: _WORD_BYTES] = column
     return int.from_bytes(words, sys.byteorder)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .batch_keys import BatchKeys, hashes_by_columns, hashes_of_message
+from .batch_keys import BatchKeys, hashes_of_batch
 from .deferred_calls import CallSoon, DeferredCalls
 from .index_file import PLACE_BYTES, IndexFile, offset_of
 from .index_files import IndexFiles
@@ -150,16 +150,23 @@ class LiveEntries:
     ) -> None:
         if not self.is_live:
             return
+        hashes, for_each_message = hashes_of_batch(self._hasher, topic, batch)
+        if not hashes:
+            return
+        if isinstance(for_each_message, int):
+            for_each_message = [for_each_message] * len(offsets)
         file = self._file
-        if file is not None and file.space >= len(offsets) and offsets[0] >= self._from:
-            by_columns = hashes_by_columns(self._hasher, topic, batch)
-            if by_columns is not None:
-                file.put_many(by_columns, offsets, store_timestamp_ms)
-                return
-        for number, offset in enumerate(offsets):
+        if file is not None and file.space >= len(hashes) and offsets[0] >= self._from:
+            if len(hashes) != len(offsets) or for_each_message.count(1) != len(offsets):
+                pairs = zip(offsets, for_each_message, strict=True)
+                offsets = [offset for offset, times in pairs for _ in range(times)]
+            file.put_many(hashes, offsets, store_timestamp_ms)
+            return
+        position = 0
+        for offset, times in zip(offsets, for_each_message, strict=True):
             if self.is_live and offset >= self._from:
-                hashes = hashes_of_message(self._hasher, topic, batch, number)
-                self._put_hashes(hashes, offset, store_timestamp_ms)
+                self._put_hashes(hashes[position : position + times], offset, store_timestamp_ms)
+            position += times
 
     def _put_hashes(self, hashes: Sequence[int], physical_offset: int, store_timestamp_ms: int) -> None:
         failure: OSError | None = None
