@@ -48,6 +48,7 @@ from tests.support.waiting import until
 _TOPIC: Final = "Profiled"
 _MILLION: Final = 1_000_000
 _BATCH_ROWS: Final = 10_000
+_CATCH_UP_SECONDS: Final = 60.0
 _HOST: Final = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
@@ -208,7 +209,7 @@ async def in_this_process(chosen: Namespace) -> None:
             store.start()
             storing = Storing(store, writing(chosen, "127.0.0.1:9876"))
             storing.store()  # begins the first file of the index
-            await until(lambda: has_caught_up(store))
+            await until(lambda: has_caught_up(store), timeout_seconds=_CATCH_UP_SECONDS)
             run_part(chosen, storing.store)
             print(f"{store.index.statistics().entries:,} index entries")
         finally:
