@@ -23,6 +23,7 @@ _LENGTH_BYTES: Final = 2  # behind the body
 # One search finds both TAGS and KEYS.
 _END_OF_TAGS_OR_KEYS: Final = b"S\x01"
 _KEYS: Final = b"KEYS\x01"
+_TAGS: Final = b"TAGS\x01"
 
 
 def read_batch(
@@ -41,8 +42,10 @@ def read_batch(
         messages, all_own = found
     if _END_OF_TAGS_OR_KEYS not in all_own:
         return messages, _KEYS in shared
-    tags_codes = [editor.tags_code(own + shared) for own in messages.own_properties]
-    return messages._replace(tags_codes=tags_codes), _KEYS in shared or _KEYS in all_own
+    if _TAGS in all_own:
+        tags_codes = [editor.tags_code(own + shared) for own in messages.own_properties]
+        messages = messages._replace(tags_codes=tags_codes)
+    return messages, _KEYS in shared or _KEYS in all_own
 
 
 def _of_one_size(

@@ -13,12 +13,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..spark_versions import DataSourceStreamArrowWriter
 from ..worker_process import prepare_worker
-from .row_ids import TaskId
 from .schema import SinkColumns
 from .settings import SinkSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .row_ids import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Write the rows of a partition on an executor and wait for all acknowledgements."""
-        task = TaskId(self._write_id, _ONLY_BATCH, _context().partitionId())
+        task = _task_id(self._write_id, _ONLY_BATCH, _context())
         return _write(self._columns, self._settings, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -69,7 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Write the rows of a partition on an executor and wait for all acknowledgements."""
         context = _context()
-        task = TaskId(_property(context, _QUERY_ID), _property(context, _BATCH_ID), context.partitionId())
+        task = _task_id(_property(context, _QUERY_ID), _property(context, _BATCH_ID), context)
         return _write(self._columns, self._settings, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -79,6 +80,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log the failure of a micro-batch on the driver."""
         _log_abort("micro-batch", batchId, messages)
+
+
+def _task_id(query_id: str, batch_id: str, context: TaskContext) -> TaskId:
+    # Imported here because the driver, which plans and commits a write, does without Arrow's functions.
+    from .row_ids import TaskId  # noqa: PLC0415
+
+    return TaskId(query_id, batch_id, context.partitionId())
 
 
 def _write(columns: SinkColumns, settings: SinkSettings, task: TaskId, batches: Iterator[Any]) -> SinkCommit:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from rmq_remoting.message_properties import find_property, find_value
+from rmq_remoting.message_properties import find_value
 
 from ..errors import MessageRejected, StoreUnavailable
+from ..index.batch_keys import BatchKeys
 from ..index.message_index import MessageIndex
 from ..log.commit_log import CommitLog
 from ..log.record import RecordTemplate
@@ -205,13 +206,15 @@ class Appender:
         packed = pack_batch(template, messages, lengths, stamp)
         file.append(packed.records)
         self.last_timestamp_ms = now_ms
-        keyed = messages if has_keys or not unique_key else None
+        keys: BatchKeys | None = None
+        if has_keys or not unique_key:
+            keys = BatchKeys(messages.own_properties, messages.shared_properties, unique_key, has_keys)
         try:
             if self._defers_entries is None or not self._defers_entries():
-                self._enter_batch(queue, packed, unique_key, keyed, now_ms)
+                self._enter_batch(queue, packed, unique_key, keys, now_ms)
             else:
                 queue.next_offset += count
-                enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
+                enter = partial(self._enter_batch, queue, packed, unique_key, keys, now_ms)
                 self._enter_later(file.start + begin, total, enter)
         except MemoryError as shortage:
             self._ran_out_of_memory(file.start + begin, shortage)
@@ -231,20 +234,16 @@ class Appender:
         queue: ConsumeQueue,
         packed: PackedBatch,
         unique_key: bytes,
-        keyed: BatchMessages | None,
+        keys: BatchKeys | None,
         timestamp_ms: int,
     ) -> None:
-        """Make a batch's entries. `keyed`: its messages; None if all have the unique key and no other."""
+        """Make a batch's entries. `keys`: None if all messages have the unique key and no other."""
         queue.put_many(packed.entries)
         self._on_arrival(queue)
-        if keyed is None:
+        if keys is None:
             self._index.put_batch(queue.topic, unique_key, packed.entries, timestamp_ms)
         else:
-            for own, offset in zip(keyed.own_properties, packed.offsets, strict=True):
-                properties = own + keyed.shared_properties
-                key = unique_key or find_property(properties, b"UNIQ_KEY") or b""
-                keys = find_property(properties, b"KEYS") or b""
-                self._index.put(queue.topic, key, keys, offset, timestamp_ms)
+            self._index.put_messages(queue.topic, keys, packed.offsets, timestamp_ms)
 
     # --- batches stored as one record ---
 

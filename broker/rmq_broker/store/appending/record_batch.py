@@ -188,12 +188,14 @@ def _spread(column: bytes, width: int, rows: bytearray, at: int, step: int, same
 def _cut(data: bytearray, size: int, count: int) -> Sequence[bytes]:
     """Return `count` pieces of `size` bytes."""
     if count <= _MOST_CUT_AT_ONCE:
-        return _cutter(size, count)(data)
-    whole = bytes(data)
-    return [whole[begin : begin + size] for begin in range(0, size * count, size)]
+        return _cutter(size, count)(data, 0)
+    pieces: list[bytes] = []
+    for begin in range(0, count, _MOST_CUT_AT_ONCE):
+        pieces += _cutter(size, min(_MOST_CUT_AT_ONCE, count - begin))(data, begin * size)
+    return pieces
 
 
 # A structure takes 32 bytes for each piece: 4 MiB in all.
 @lru_cache(maxsize=512)
-def _cutter(size: int, count: int) -> Callable[[bytearray], tuple[bytes, ...]]:
-    return Struct(f"{size}s" * count).unpack
+def _cutter(size: int, count: int) -> Callable[[bytearray, int], tuple[bytes, ...]]:
+    return Struct(f"{size}s" * count).unpack_from

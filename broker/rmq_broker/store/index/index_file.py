@@ -9,6 +9,7 @@ import mmap
 import os
 import sys
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -195,24 +196,40 @@ class IndexFile(IndexFileReader):
         """How many entries can be added at once."""
         return max(0, self.reserved - self.count)
 
-    def put_many(self, hashes: list[int], offsets: list[int], times_ms: list[int]) -> None:
+    def put_many(self, hashes: Sequence[int], offsets: Sequence[int], times_ms: list[int] | int) -> None:
         """Add entries of different messages, for which there is `space`.
 
-        The columns hold the hashes, the messages' log offsets and their store times.
+        The columns hold the hashes, the messages' log offsets and their store times, or one time for all.
         """
-        words, slot_count, number = self._words, self.slot_count, self.count
+        words, slot_count, number, count = self._words, self.slot_count, self.count, len(hashes)
         # Words in the byte order of the file: of each entry's number, and of the previous entry of its slot.
-        numbers = array("I", range(number, number + len(hashes)))
+        numbers = array("I", range(number, number + count))
         _to_big_endian(numbers)
+        slots = [_HEADER_WORDS + key_hash % slot_count for key_hash in hashes]
+        newest = dict(zip(slots, numbers, strict=True))
+        if len(newest) == count:
+            previous = [words[slot] for slot in slots]
+            self.slots_used += previous.count(0)
+        else:
+            previous = self._previous_of_shared_slots(slots, numbers)
+        # The entries first: after a crash, a slot must not lead to an entry that was not written.
+        begin = self.entries_at + number * ENTRY_BYTES
+        block = _packed(hashes, offsets, self._seconds_of(times_ms, count), previous)
+        self._map[begin : begin + len(block)] = block
+        for slot, own in newest.items():
+            words[slot] = own
+        self.count = number + count
+        self.end_offset = offsets[-1]
+        self.is_flushed = False
+        if number % _HEADER_EVERY + count > _HEADER_EVERY:
+            self.write_header()
+
+    def _previous_of_shared_slots(self, slots: list[int], numbers: array[int]) -> list[int]:
+        """Return the previous entry of each entry's slot, which can be one of these entries."""
+        words = self._words
         newest: dict[int, int] = {}
         previous: list[int] = []
-        seconds: list[int] = []
-        for index, own in enumerate(numbers):
-            time_ms = times_ms[index]
-            if time_ms != self._stored_ms:
-                self._set_time(time_ms)
-            seconds.append(self._seconds)
-            slot = _HEADER_WORDS + hashes[index] % slot_count
+        for slot, own in zip(slots, numbers, strict=True):
             before = newest.get(slot, -1)
             if before < 0:
                 before = words[slot]
@@ -220,17 +237,20 @@ class IndexFile(IndexFileReader):
                     self.slots_used += 1
             previous.append(before)
             newest[slot] = own
-        # The entries first: after a crash, a slot must not lead to an entry that was not written.
-        begin = self.entries_at + number * ENTRY_BYTES
-        block = _packed(hashes, offsets, seconds, previous)
-        self._map[begin : begin + len(block)] = block
-        for slot, own in newest.items():
-            words[slot] = own
-        self.count = number + len(hashes)
-        self.end_offset = offsets[-1]
-        self.is_flushed = False
-        if number % _HEADER_EVERY + len(hashes) > _HEADER_EVERY:
-            self.write_header()
+        return previous
+
+    def _seconds_of(self, times_ms: list[int] | int, count: int) -> list[int]:
+        """Return the times as entries hold them."""
+        if isinstance(times_ms, int):
+            if times_ms != self._stored_ms:
+                self._set_time(times_ms)
+            return [self._seconds] * count
+        seconds: list[int] = []
+        for time_ms in times_ms:
+            if time_ms != self._stored_ms:
+                self._set_time(time_ms)
+            seconds.append(self._seconds)
+        return seconds
 
     def put_block(self, key_hash: int, places: bytes, store_timestamp_ms: int) -> int:
         """Add entries of one hash, and return for how many there was space.
@@ -365,7 +385,7 @@ class IndexFile(IndexFileReader):
         self.path.unlink(missing_ok=True)
 
 
-def _packed(hashes: list[int], offsets: list[int], seconds: list[int], previous: list[int]) -> bytes:
+def _packed(hashes: Sequence[int], offsets: Sequence[int], seconds: list[int], previous: list[int]) -> bytes:
     """Return entries; `previous` are words in the byte order of the file."""
     entries = array("I", bytes(ENTRY_BYTES * len(hashes)))
     column = array("I", hashes)

@@ -6,7 +6,9 @@ hash the absolute value of Java's String.hashCode, and 0 for the one value that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache, size_by_key, size_of_small
@@ -28,6 +30,10 @@ _COUNTER_WEIGHT: Final = 31**_COUNTER_DIGITS
 _DIGITS: Final = b"0123456789ABCDEFabcdef"
 _PAIRS: Final = {bytes((first, second)): first * 31 + second for first in _DIGITS for second in _DIGITS}
 _PAIR_WEIGHT: Final = 31**2
+_WORD_BYTES: Final = 8
+_LOW_BYTE, _NEXT_COLUMN = (0, 2) if sys.byteorder == "little" else (_WORD_BYTES - 1, -2)
+# A hash of 32 bits, extended by this number of characters, fits into 64 bits.
+_COLUMNS_IN_A_WORD: Final = 4
 
 _MAX_COUNTERS: Final = 65536
 _MAX_HEADS: Final = 16384
@@ -157,6 +163,48 @@ def _of_digits(text: bytes) -> int:
 def index_hash(topic: str, key: str) -> int:
     """Return the hash that `key` is looked up by, 0 to 2^31 - 1."""
     return _positive(utf8_hash_code(key.encode("utf-8", "replace"), prefix_hash_code(topic + "#")))
+
+
+def hashes_by_columns(topic: str, columns: Sequence[bytes]) -> list[int]:
+    """Return the hashes of many keys of one length, each 0 to 2^31 - 1.
+
+    `columns` has a byte of each key in every item, and all keys are ASCII. One number holds all hashes, each
+    in 64 bits: its arithmetic takes a tenth of the time of a loop over the keys.
+    """
+    count = len(columns[0])
+    common = bytearray()  # what all keys begin with
+    for column in columns:
+        if column.count(column[0]) != count:
+            break
+        common.append(column[0])
+    hash_of_common = utf8_hash_code(bytes(common), prefix_hash_code(topic + "#"))
+    if len(common) == len(columns):
+        return [_positive(hash_of_common)] * count
+    ones = _in_words([b"\1" * count])
+    masks, low_bytes = ones * _MASK, ones * 0xFF
+    words = ones * (hash_of_common & _MASK)
+    for begin in range(len(common), len(columns), _COLUMNS_IN_A_WORD):
+        packed = columns[begin : begin + _COLUMNS_IN_A_WORD]
+        characters = _in_words(packed)
+        for _ in packed:
+            words = words * 31 + (characters & low_bytes)
+            characters >>= 16
+        words &= masks
+    hashes = array("Q", words.to_bytes(count * _WORD_BYTES, sys.byteorder))
+    if _SIGN_BIT in hashes:
+        return [0 if value == _SIGN_BIT else min(value, _TWO_TO_32 - value) for value in hashes]
+    return [value if value < _SIGN_BIT else _TWO_TO_32 - value for value in hashes]
+
+
+def _in_words(columns: Sequence[bytes]) -> int:
+    """Return a number of 64 bits for each key, in the machine's byte order, with up to four columns in it.
+
+    The first column is in the lowest 16 bits, the next one in the 16 bits above, and so on.
+    """
+    words = bytearray(len(columns[0]) * _WORD_BYTES)
+    for number, column in enumerate(columns):
+        words[_LOW_BYTE + _NEXT_COLUMN * number :: _WORD_BYTES] = column
+    return int.from_bytes(words, sys.byteorder)
 
 
 def _positive(hash_code: int) -> int:

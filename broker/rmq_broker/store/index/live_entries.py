@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from .batch_keys import BatchKeys, hashes_of_batch
 from .deferred_calls import CallSoon, DeferredCalls
 from .index_file import PLACE_BYTES, IndexFile, offset_of
 from .index_files import IndexFiles
@@ -137,6 +138,35 @@ class LiveEntries:
         for position in range(added * PLACE_BYTES, len(places), PLACE_BYTES):
             if self.is_live:
                 self._put_hashes([key_hash], offset_of(places, position), store_timestamp_ms)
+
+    def put_messages(
+        self, topic: str, batch: BatchKeys, offsets: Sequence[int], store_timestamp_ms: int
+    ) -> None:
+        """Enter the messages of one client batch under the keys of each; `offsets` are those in the log."""
+        self._deferred.add(self._put_messages_now, topic, batch, offsets, store_timestamp_ms)
+
+    def _put_messages_now(
+        self, topic: str, batch: BatchKeys, offsets: Sequence[int], store_timestamp_ms: int
+    ) -> None:
+        if not self.is_live:
+            return
+        hashes, for_each_message = hashes_of_batch(self._hasher, topic, batch)
+        if not hashes:
+            return
+        if isinstance(for_each_message, int):
+            for_each_message = [for_each_message] * len(offsets)
+        file = self._file
+        if file is not None and file.space >= len(hashes) and offsets[0] >= self._from:
+            if len(hashes) != len(offsets) or for_each_message.count(1) != len(offsets):
+                pairs = zip(offsets, for_each_message, strict=True)
+                offsets = [offset for offset, times in pairs for _ in range(times)]
+            file.put_many(hashes, offsets, store_timestamp_ms)
+            return
+        position = 0
+        for offset, times in zip(offsets, for_each_message, strict=True):
+            if self.is_live and offset >= self._from:
+                self._put_hashes(hashes[position : position + times], offset, store_timestamp_ms)
+            position += times
 
     def _put_hashes(self, hashes: Sequence[int], physical_offset: int, store_timestamp_ms: int) -> None:
         failure: OSError | None = None

@@ -61,6 +61,7 @@ class MessageIndex:
         "failure",
         "put",
         "put_batch",
+        "put_messages",
     )
 
     def __init__(
@@ -101,6 +102,7 @@ class MessageIndex:
         self._catch_up = IndexCatchUp(log_records, self._live.enter, enter_plain=self._live.enter_plain)
         self.put = self._live.put
         self.put_batch = self._live.put_batch
+        self.put_messages = self._live.put_messages
         self._state = IndexState.CATCHING_UP if settings.message_index_enable else IndexState.OFF
         # A stop cancels `run`, but not the work that `run` has begun in a thread.
         self._thread_lock = threading.Lock()

@@ -8,6 +8,7 @@ from pyspark_rocketmq.options import Mode, ReadOptions, WriteOptions
 
 NAME_SERVERS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}
 READING = {**NAME_SERVERS, "subscribe": "orders"}
+WRITING = {**NAME_SERVERS, "topic": "orders"}
 
 
 def batch(**options: str) -> ReadOptions:

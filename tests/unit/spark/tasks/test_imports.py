@@ -6,7 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.stream_reader import StreamReader
 from pyspark_rocketmq.tasks.partitions import TaskPartition
 from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
-from tests.unit.spark.options.samples import READING
+from tests.unit.spark.options.samples import READING, WRITING
 
 _MODULES: Final = {
     "",
@@ -78,6 +78,15 @@ made.streamReader(made.schema())
 import pyspark_rocketmq.driver.stream_offsets
 print(json.dumps(sorted(sys.modules)))
 """
+_START_WRITE: Final = """
+import json, pickle, sys
+from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark_rocketmq import RocketMQDataSource
+made = RocketMQDataSource(json.loads(sys.stdin.read()))
+writer = made.writer(StructType([StructField("body", BinaryType())]), False)
+pickle.loads(pickle.dumps(writer)).commit([])
+print(json.dumps(sorted(sys.modules)))
+"""
 _UNPICKLE: Final = """
 import json, pickle, sys
 for pickled in pickle.load(sys.stdin.buffer):
@@ -89,6 +98,15 @@ print(json.dumps(sorted(sys.modules)))
 
 def _of_this_project(imported: Iterable[str]) -> list[str]:
     return [module for module in imported if module.startswith(("pyspark_rocketmq", "rmq_"))]
+
+
+def _imported_by(program: str, options: Mapping[str, str]) -> list[str]:
+    """Return the modules of a process that runs a program with these options."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps(options), capture_output=True, check=True, text=True
+    )
+    found: list[str] = json.loads(done.stdout)
+    return found
 
 
 def _imported() -> set[str]:
@@ -116,16 +134,15 @@ def test_worker_imports_what_tasks_need() -> None:
 
 
 def test_process_of_a_stream_imports_what_planning_needs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _START_STREAM],
-        input=json.dumps(READING),
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    imported = json.loads(done.stdout)
+    imported = _imported_by(_START_STREAM, READING)
     assert [module for module in imported if module.startswith(_NOT_OF_THE_DRIVER)] == []
     assert len(_of_this_project(imported)) <= _MOST_OF_A_STREAM
+
+
+def test_processes_of_a_write_on_the_driver_need_few_modules() -> None:
+    imported = _imported_by(_START_WRITE, WRITING)
+    assert "pyspark_rocketmq.sink.writers" in imported
+    assert [module for module in imported if module.startswith(_NOT_OF_THE_DRIVER)] == []
 
 
 def test_modules_of_tasks_do_without_pydantic() -> None:

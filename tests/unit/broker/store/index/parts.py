@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from rmq_broker.store.index.batch_keys import BatchKeys
 from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.index_files import KeyQueryResult
 from rmq_broker.store.index.message_index import MessageIndex
@@ -98,8 +99,21 @@ class Indexed:
         if keys is None and unique_key:
             self.index.put_batch(topic, unique_key.encode(), places(offsets), time_ms)
         else:
-            for offset, own in zip(offsets, keys or [""] * count, strict=True):
-                self.index.put(topic, unique_key.encode(), own.encode(), offset, time_ms)
+            texts = keys or [""] * count
+            own_properties = [f"KEYS\x01{text}\x02".encode() if text else b"" for text in texts]
+            batch = BatchKeys(own_properties, b"", unique_key.encode(), has_keys=keys is not None)
+            self.index.put_messages(topic, batch, offsets, time_ms)
+
+    def append_messages(self, topic: str, unique_keys: Sequence[str]) -> None:
+        """Append a batch whose messages have unique keys of their own."""
+        records = [self.log.append(topic, unique_key) for unique_key in unique_keys]
+        for record in records:
+            record.store_timestamp_ms = records[0].store_timestamp_ms
+        batch = BatchKeys([record.properties for record in records], b"x\x01y\x02", b"", has_keys=False)
+        offsets = [record.physical_offset for record in records]
+        self.index.put_messages(topic, batch, offsets, records[0].store_timestamp_ms)
+        for unique_key, offset in zip(unique_keys, offsets, strict=True):
+            self.note(topic, unique_key, "", offset)
 
     def note(self, topic: str, unique_key: str, keys: str, offset: int) -> None:
         for key in [unique_key, *keys.split(" ")]:
@@ -132,6 +146,11 @@ def answer(
 def unique(number: int) -> str:
     """A unique key as clients make them."""
     return f"0A000003162E18B4AAC2{number // 10:08X}{number & 0xFFFF:04X}"
+
+
+def unique_of_one_head(number: int, count: int) -> list[str]:
+    """Unique keys as a client makes them within a millisecond."""
+    return [f"0A000003162E18B4AAC2{number:08X}{counter:04X}" for counter in range(count)]
 
 
 def check_sound(path: Path, slot_count: int, capacity: int) -> None:

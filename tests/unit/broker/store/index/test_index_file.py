@@ -44,6 +44,16 @@ def filled(
             assert file.put_block(key_hash, places(block), START_MS + offset) == len(block)
             put += [(key_hash, one) for one in block]
             offset = block[-1]
+        elif chance.random() < 0.2:
+            offsets = [offset + 10 * number for number in range(bool(put), chance.randrange(2, 9))]
+            offsets = offsets[: entries - len(put)]
+            hashes = [chance.choice([key_hash, chance.randrange(2**31)]) for _ in offsets]
+            times_ms: list[int] | int = [START_MS + one for one in offsets]
+            if chance.random() < 0.5:
+                times_ms = START_MS + offsets[0]
+            file.put_many(hashes, offsets, times_ms)
+            put += zip(hashes, offsets, strict=True)
+            offset = offsets[-1]
         else:
             if put:
                 offset += chance.choice([0, 10])

@@ -58,6 +58,9 @@ def test_the_number_without_an_absolute_value() -> None:
     assert index_hash("T", key) == 0
     assert KeyHasher().any_key("T", key.encode()) == 0
     assert KeyHasher().unique_key("T", key.encode()) == 0
+    first, last = key.encode(), key[:-1].encode() + b"~"
+    columns = [bytes(column) for column in zip(first, last, strict=True)]
+    assert index_keys.hashes_by_columns("T", columns) == [0, plain("T", last.decode())]
 
 
 def test_that_hash_also_comes_from_cached_parts() -> None:

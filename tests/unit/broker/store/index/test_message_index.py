@@ -15,13 +15,21 @@ from typing import Any
 
 import pytest
 
+from rmq_broker.store.index.batch_keys import BatchKeys
 from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.state import IndexState
 from tests.support.clock import START_MS
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.stores import new_store, put
 from tests.support.waiting import until
-from tests.unit.broker.store.index.parts import Indexed, answer, check_sound, places, unique
+from tests.unit.broker.store.index.parts import (
+    Indexed,
+    answer,
+    check_sound,
+    places,
+    unique,
+    unique_of_one_head,
+)
 
 
 def state(indexed: Indexed) -> IndexState:
@@ -46,6 +54,9 @@ def some(indexed: Indexed, count: int, seed: int = 0) -> None:
         elif form < 0.2:
             own = [chance.choice(["", "b1 b2"]) for _ in range(3)]
             indexed.append_batch(topic, key, chance.choice([None, own]), 3)
+        elif form < 0.25:
+            count = chance.choice([2, 20, 40])
+            indexed.append_messages(topic, unique_of_one_head(indexed.log.max_offset, count))
         else:
             indexed.append(topic, chance.choice([key, key, ""]), keys)
 
@@ -85,6 +96,21 @@ def test_entries_are_found(tmp_path: Path) -> None:
     check_sound(indexed.files()[0], 100, 10_000)
 
 
+def test_messages_of_a_batch_are_entered_together(tmp_path: Path) -> None:
+    """Also if the file ends within the batch, and without space for it all."""
+    indexed = Indexed(tmp_path, maxIndexNum=100).open()
+    indexed.append_messages("T", ["U1", "U2"])
+    assert indexed.index.catch_up()
+    for number in range(40):
+        indexed.append_messages("T", unique_of_one_head(number, 30))
+        assert indexed.index.catch_up()  # creates the next file if there is none
+    indexed.check()
+    assert len(indexed.files()) > 10
+    stop(indexed)
+    for path in indexed.files():
+        check_sound(path, 7, 100)
+
+
 def test_no_file_exists_before_the_first_key(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
     indexed.append("T")
@@ -118,6 +144,8 @@ def test_messages_entered_by_the_catch_up_are_not_put_again(tmp_path: Path) -> N
         indexed.index.put("T", b"", b"a b", record.physical_offset, record.store_timestamp_ms)
     indexed.index.put_batch("T", b"a", places([100, 200, 300]), START_MS)
     indexed.index.put("T", b"a", b"", 300, START_MS)
+    batch = BatchKeys([b""] * 3, b"", b"a", has_keys=False)
+    indexed.index.put_messages("T", batch, [100, 200, 300], START_MS)
     assert indexed.find("T", "a") == [300, 200, 100, 0]
 
 
@@ -131,6 +159,7 @@ def test_the_index_can_be_switched_off(tmp_path: Path) -> None:
     indexed.open()
     indexed.append("T", "U9")
     indexed.append_batch("T", "U9", None, 3)
+    indexed.append_messages("T", ["U9"])
     assert indexed.find("T", "U9") == []
     assert state(indexed) is IndexState.OFF
     stop(indexed)

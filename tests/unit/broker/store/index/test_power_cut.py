@@ -16,7 +16,7 @@ import pytest
 from rmq_broker.store.log.record import RecordSummary
 from tests.support.clock import START_MS
 from tests.unit.broker.powered_disk import PoweredDisk
-from tests.unit.broker.store.index.parts import RECORD_BYTES, FakeLog, Indexed, unique
+from tests.unit.broker.store.index.parts import RECORD_BYTES, FakeLog, Indexed, unique, unique_of_one_head
 
 _CUTS: Final = 4
 _STEPS: Final = 25
@@ -93,6 +93,9 @@ class _Machine:
             form = self._chance.random()
             if form < 0.1:
                 self.indexed.append_batch("T", key, None, self._chance.randrange(1, 60))
+            elif form < 0.15:
+                keys = unique_of_one_head(self._messages, self._chance.randrange(1, 60))
+                self.indexed.append_messages("T", keys)
             else:
                 self.indexed.append("T", key, "" if form < 0.8 else f"a{form:.1f} b{form:.2f}")
 

@@ -1,0 +1,162 @@
+"""Hashes of a batch's keys: by columns or message by message, they are the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_broker.store.index import batch_keys
+from rmq_broker.store.index.batch_keys import BatchKeys, hashes_of_batch
+from rmq_broker.store.index.keys import KeyHasher, hashes_by_columns
+from rmq_remoting.message_properties import find_property
+
+_HEAD = "0A000003162E18B4AAC20000ABCD"
+_COUNT = 40
+
+Change = Callable[[list[bytes]], list[bytes]]
+
+
+def batch(own: list[bytes], shared: bytes = b"MSG_REGION\x01r\x02", *, key: bytes = b"") -> BatchKeys:
+    return BatchKeys(own, shared, key, has_keys=b"KEYS\x01" in b"".join(own) + shared)
+
+
+def messages(*, before: str = "x\x01y\x02", behind: str = "", key: str = "") -> list[bytes]:
+    """Return the properties of messages with consecutive unique keys, whose counters wrap."""
+    rows = []
+    for number in range(_COUNT):
+        own = f"{before}UNIQ_KEY\x01{_HEAD}{(65_530 + number) & 0xFFFF:04X}\x02{behind}"
+        rows.append((own + (f"KEYS\x01{key}{number:02}\x02" if key else "")).encode())
+    return rows
+
+
+def plain(topic: str, keys: BatchKeys) -> list[list[int]]:
+    """Return the hashes of each message, whose properties are searched one by one."""
+    hasher, found = KeyHasher(), []
+    for own in keys.own_properties:
+        properties = own + keys.shared_properties
+        unique_key = keys.unique_key or find_property(properties, b"UNIQ_KEY") or b""
+        found.append(hasher.all_keys(topic, unique_key, find_property(properties, b"KEYS") or b""))
+    return found
+
+
+def hashes(topic: str, keys: BatchKeys) -> list[list[int]]:
+    found, numbers = hashes_of_batch(KeyHasher(), topic, keys)
+    if isinstance(numbers, int):
+        numbers = [numbers] * len(keys.own_properties)
+    assert sum(numbers) == len(found)
+    rest = iter(found)
+    return [[next(rest) for _ in range(number)] for number in numbers]
+
+
+@pytest.fixture
+def only_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_keys, "_of_message", None)
+
+
+@pytest.mark.usefixtures("only_columns")
+@pytest.mark.parametrize("key", ["", "k", "order-"])
+@pytest.mark.parametrize(("before", "behind"), [("", ""), ("x\x01y\x02", ""), ("", "a\x01b\x02")])
+def test_a_batch_of_one_layout(before: str, behind: str, key: str) -> None:
+    for number in range(20):
+        keys = batch(messages(before=before, behind=behind, key=key))
+        assert hashes(f"Topic{number}", keys) == plain(f"Topic{number}", keys)
+
+
+@pytest.mark.usefixtures("only_columns")
+def test_batches_with_one_kind_of_keys() -> None:
+    with_keys = [b"KEYS\x01k%02d\x02" % number for number in range(_COUNT)]
+    for keys in (
+        batch(with_keys),
+        batch(with_keys, key=b"K"),
+        batch([b"x\x01y\x02"] * _COUNT),
+        batch([b""] * _COUNT, key=b"K"),
+        batch([b"UNIQ_KEY\x01K\x02"] * _COUNT),
+    ):
+        assert hashes("T", keys) == plain("T", keys)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda own: own[:15],  # few messages
+        lambda own: [*own[:-1], own[-1] + b"a\x01b\x02"],
+        lambda own: [*own[:-1], own[-1].replace(b"UNIQ_KEY\x01", b"UNIQ_KEX\x01")],
+        lambda own: [own[0].replace(b"UNIQ_KEY\x01", b"UNIQ_KEX\x01"), *own[1:]],
+        lambda own: [*own[:-1], own[-1].replace(b"KEYS\x01", b"KEXS\x01")],
+        lambda own: [own[0].replace(b"KEYS\x01", b"KEXS\x01"), *own[1:]],
+        lambda own: [*own[:-1], own[-1][:-2] + b"\x02\x02"],
+        lambda own: [*own[:-1], own[-1][:-1] + b"z"],
+        lambda own: [*own[:-1], own[-1][:-2] + b" \x02"],
+        lambda own: [*own[:-1], own[-1].replace(b"\x02UNIQ", b"zUNIQ")],
+        lambda own: [each.replace(b"\x02UNIQ", b"zUNIQ") for each in own],
+        lambda own: [each.replace(b"0A000", "0Aä0".encode()) for each in own],
+        lambda own: [each[:-2] + b"\xff\x02" for each in own],
+        lambda own: [each.replace(b"KEYS\x01", b"KEYS\x01" + b"k" * 64) for each in own],
+        lambda own: [each.replace(b"KEYS\x01k", b"KEYS\x01\x02k") for each in own],
+        lambda own: [each.replace(b"\x02KEYS", b"\x02MY_KEYS") for each in own],
+        lambda own: [each + b"UNIQ_KEY\x01u\x02" for each in own[:-1]] + [own[-1] + b"UNIX_KEY\x01u\x02"],
+    ],
+)
+def test_other_batches_are_read_message_by_message(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    of_message = batch_keys._of_message
+
+    def noted(hasher: KeyHasher, topic: str, batch: BatchKeys, own: bytes) -> list[int]:
+        read.append(own)
+        return of_message(hasher, topic, batch, own)
+
+    monkeypatch.setattr(batch_keys, "_of_message", noted)
+    keys = batch(messages(key="key"))
+    assert hashes("T", keys) == plain("T", keys) and not read
+    keys = batch(change(messages(key="key")))
+    assert hashes("T", keys) == plain("T", keys)
+    assert read == keys.own_properties
+
+
+@pytest.mark.parametrize(
+    "shared", [b"UNIQ_KEY\x01K\x02", b"KEYS\x01a b\x02", b"UNIQ_KEY\x01\x02", b"KEYS\x01\x02"]
+)
+@pytest.mark.parametrize("key", ["", "key"])
+def test_shared_properties_count_before_those_of_a_message(shared: bytes, key: str) -> None:
+    keys = batch(messages(key=key), shared)
+    assert hashes("T", keys) == plain("T", keys)
+
+
+@given(
+    own=st.lists(
+        st.lists(
+            st.sampled_from([b"UNIQ_KEY\x01" + _HEAD.encode() + b"00%02X\x02" % n for n in range(3)])
+            | st.sampled_from([b"x\x01y\x02", b"UNIQ_KEY\x01\x02", b"NO_UNIQ_KEY\x01z\x02"])
+            | st.sampled_from([b"KEYS\x01k%d\x02" % n for n in range(3)])
+            | st.sampled_from([b"KEYS\x01a b\x02", b"KEYS\x01\x02"]),
+            max_size=3,
+        ).map(b"".join),
+        min_size=1,
+        max_size=4,
+    ),
+    unique_key=st.sampled_from([b"", b"K"]),
+    seed=st.integers(0, 99),
+)
+def test_any_batch(own: list[bytes], unique_key: bytes, seed: int) -> None:
+    chance = random.Random(seed)
+    keys = batch([chance.choice(own) for _ in range(_COUNT)], key=unique_key)
+    assert hashes("T", keys) == plain("T", keys)
+
+
+@given(
+    st.integers(1, 64).flatmap(
+        lambda length: st.lists(
+            st.binary(min_size=length, max_size=length).map(lambda raw: bytes(each & 127 for each in raw)),
+            min_size=1,
+            max_size=20,
+        )
+    ),
+    st.sampled_from(["T", "主题"]),
+)
+def test_columns_have_the_hashes_of_their_keys(keys: list[bytes], topic: str) -> None:
+    columns = [bytes(column) for column in zip(*keys, strict=True)]
+    assert hashes_by_columns(topic, columns) == [KeyHasher().any_key(topic, key) for key in keys]
