@@ -60,7 +60,7 @@ class Daemon:
             code = await self._process.wait()
             raise StartFailed(
                 f"the {self.name} ended with exit code {code}; the lines above say why. (Other ports: "
-                "make run PORT=9877 BROKER_PORT=20911)"
+                "make run PORT=9877 BROKER_PORT=20911; another folder: DATA=data2)"
             )
         words = line.split()
         self.address = words[2]
