@@ -132,10 +132,8 @@ class _Sending:
                 rest, self._tasks = self._tasks, set()
                 await asyncio.gather(*rest, return_exceptions=True)
                 failures += [error for error in map(self._ended, rest) if error is not None]
-                raise CommandFailed(
-                    f"{failures[0]}; {len(failures)} sends failed, {self.sent} messages were sent before",
-                    exit_code(failures[0]),
-                )
+                failed, sent = counted(len(failures), "send"), counted(self.sent, "message")
+                raise CommandFailed(f"{failures[0]}; {failed} failed after {sent}", exit_code(failures[0]))
             self._advance(self.sent)
 
     def _ended(self, task: asyncio.Task[SendResult]) -> ClientError | None:

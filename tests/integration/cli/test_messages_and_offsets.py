@@ -51,7 +51,7 @@ def test_a_failed_send_tells_how_many_messages_are_stored(rmq: CommandLine, topi
     assert "cannot be read" in told
     lines = "first\n" + "x" * (5 * 1024 * 1024) + "\nthird\n"
     told = rmq.refused(f"produce {topic} --sharding-key s", Exit.USAGE, given=lines)
-    assert "1 sends failed, 1 messages were sent before" in told
+    assert "1 send failed after 1 message" in told
     assert rmq.ok(f"consume {topic} --format body").text == "first\n"
 
 
