@@ -26,7 +26,7 @@ help: ## list the targets
 
 install: $(INSTALLED) ## create .venv and install everything into it
 
-run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= BIND=
+run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= BIND= DATA=
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA) $(if $(PORT),--port $(PORT)) \
 	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(GRPC_PORT),--grpc-port $(GRPC_PORT)) \
 	  $(if $(BIND),--bind $(BIND))

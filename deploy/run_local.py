@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 _STARTS_WITHIN_SECONDS = 30.0
@@ -25,7 +24,6 @@ _PR_SET_PDEATHSIG = 1
 _THIS_MACHINE = "127.0.0.1"
 _EVERY_INTERFACE = ("0.0.0.0", "::")
 _NAMESRV_METRICS_PORT = 5558  # the broker has 5557
-_GRPC_PORT = 8081
 _BIN = Path(sys.executable).parent
 
 
@@ -62,7 +60,7 @@ class Daemon:
             code = await self._process.wait()
             raise StartFailed(
                 f"the {self.name} ended with exit code {code}; the lines above say why. (Other ports: "
-                "make run PORT=9877 BROKER_PORT=20911)"
+                "make run PORT=9877 BROKER_PORT=20911; another folder: DATA=data2)"
             )
         words = line.split()
         self.address = words[2]
@@ -149,21 +147,6 @@ def _welcome(namesrv: str, data: Path, bind: str) -> str:
     )
 
 
-def _grpc(chosen: Sequence[str]) -> list[str]:
-    """Return the setting of the port of gRPC: none if it is set already, or if its packages are missing."""
-    if any(text.startswith("grpcServerPort=") for text in chosen):
-        return []
-    if any(find_spec(name) is None for name in ("grpc", "grpc_health", "grpc_reflection")):
-        print("gRPC is off, it is not installed; pip install '.[proxy]' adds them", file=sys.stderr)
-        return []
-    if not _free(_GRPC_PORT):
-        print(
-            f"gRPC is off: port {_GRPC_PORT} is taken; another one: make run GRPC_PORT=8082", file=sys.stderr
-        )
-        return []
-    return [f"grpcServerPort={_GRPC_PORT}"]
-
-
 def _free(port: int) -> int:
     """Return the port, or 0, for any one, if it is taken."""
     with socket.socket() as probe:
@@ -180,7 +163,11 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the messages")
     parser.add_argument("--port", type=int, default=9876, help="the name server's port")
     parser.add_argument("--broker-port", type=int, help="the broker's port (10911)")
-    parser.add_argument("--grpc-port", type=int, help="the port for the 5.x clients (8081); 0: none")
+    parser.add_argument(
+        "--grpc-port",
+        type=int,
+        help="the port for the 5.x clients (8081, or any free one if that is taken); 0: none",
+    )
     parser.add_argument("--bind", default=_THIS_MACHINE, help="address to listen on; 0.0.0.0: all of them")
     parser.add_argument("--set", action="append", default=[], help="a setting of the broker, key=value")
     options = parser.parse_args()
@@ -194,7 +181,6 @@ def main() -> int:
     if options.bind == _THIS_MACHINE:
         chosen += [f"brokerIP1={_THIS_MACHINE}", f"brokerIP2={_THIS_MACHINE}"]
     chosen += options.set
-    chosen += _grpc(chosen)
     settings = [part for one in (*listening, *chosen) for part in ("--set", one)]
     daemons = (
         Daemon(
@@ -207,7 +193,7 @@ def main() -> int:
                 *("--set", f"metricsPromExporterPort={_free(_NAMESRV_METRICS_PORT)}"),
             ],
         ),
-        Daemon("broker", [_BIN / "rmq-broker", "-n", namesrv, "--store", options.data, *settings]),
+        Daemon("broker", [_BIN / "rmq-broker", "-n", namesrv, "--store", options.data, "--grpc", *settings]),
     )
     return asyncio.run(_run(daemons, _welcome(namesrv, options.data, options.bind)))
 

@@ -161,8 +161,6 @@ _BLOCKING: Final = """\
 `rmq_client.blocking` has the same classes for programs without an event loop. Their constructors and methods
 are those of the asyncio classes, without `await`. Guide: [the SDK without
 asyncio](../client/how-to-blocking.md).
-
-::: rmq_client.blocking
 """
 _TESTING: Final = """\
 # Tests of applications
@@ -199,12 +197,13 @@ def pages() -> dict[str, str]:
     rows = [f"| [{page.title}]({page.file}) | {_code(names[page.file])} |\n" for page in _PAGES]
     rows.append("| [OpenTelemetry](open_telemetry.md) | `rmq_client.open_telemetry` |\n")
     rows.append("| [Without asyncio](blocking.md) | `rmq_client.blocking` |\n")
+    blocking = _names_of("client/rmq_client/blocking")
     testing, faststream = _names_of("testing/rmq_testing"), _names_of("faststream_broker/rmq_faststream")
     rows.append(f"| [Tests of applications](testing.md) | {_code(testing)} |\n")
     rows.append(f"| [FastStream](faststream.md) | {_code(faststream)} |\n")
     manual = {
         "open_telemetry.md": _OPEN_TELEMETRY,
-        "blocking.md": _BLOCKING,
+        "blocking.md": _BLOCKING + _directives("rmq_client.blocking", blocking),
         "testing.md": _TESTING + _directives("rmq_testing", [*testing, *_TESTING_MODULES]),
         "faststream.md": _FASTSTREAM + _directives("rmq_faststream", [*faststream, *_FASTSTREAM_MODULES]),
     }

@@ -39,7 +39,8 @@ def page() -> str:
     """Return the whole page."""
     parsers: list[argparse.ArgumentParser] = []
     for command, place in _scripts().items():
-        module = importlib.import_module(place.partition(":")[0])
+        # Commands that need Linux begin in `__main__`, and have their parser in `main`.
+        module = importlib.import_module(place.partition(":")[0].replace(".__main__", ".main"))
         make = getattr(module, "argument_parser", None)
         parsers.append(make() if make else argparse.ArgumentParser(command, description=_NO_PARSER))
     if _HEALTH.exists():

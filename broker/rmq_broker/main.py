@@ -45,7 +45,7 @@ def _command(arguments: Sequence[str]) -> int:
         return 0
     if options.shards is not None:
         return _serve_shards(configuration, options)
-    return _serve(configuration, options.namesrv_port if options.standalone else None)
+    return _serve(configuration, options.namesrv_port if options.standalone else None, with_grpc=options.grpc)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -58,9 +58,8 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--standalone",
         action="store_true",
-        help="also run a name server in this process, for tests and laptops, and serve gRPC on port 8081 "
-        "(grpcServerPort; 0: none) if its packages are installed; all listen on 127.0.0.1 unless bindAddress "
-        "or brokerIP1 is set",
+        help="also run a name server in this process, for tests and laptops; implies --grpc; all listen on "
+        "127.0.0.1 unless bindAddress or brokerIP1 is set",
     )
     parser.add_argument(
         "--namesrv-port",
@@ -68,6 +67,12 @@ def argument_parser() -> argparse.ArgumentParser:
         type=int,
         default=_DEFAULT_NAMESRV_PORT,
         help="port of this name server (default 9876; 0: any free port)",
+    )
+    parser.add_argument(
+        "--grpc",
+        action="store_true",
+        help="serve gRPC if its packages are installed, on port 8081 or, if that is taken, on any free port; "
+        "grpcServerPort sets another one (0: none)",
     )
     parser.add_argument(
         "--shards",
@@ -101,10 +106,11 @@ def _print_processors(configuration: Configuration[BrokerSettings]) -> None:
     print(processor_listing(asyncio.run(build_dispatcher(configuration))), end="")
 
 
-def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | None) -> int:
+def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | None, *, with_grpc: bool) -> int:
     from rmq_remoting.daemon.process import prepare_process  # noqa: PLC0415
 
     from .build import build_broker  # noqa: PLC0415
+    from .grpc_port import choose_grpc_port  # noqa: PLC0415
 
     if "RMQ_CRASH_POINT" in os.environ:
         from .store.crash_points import install  # noqa: PLC0415 (for crash tests only)
@@ -112,6 +118,8 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         install(os.environ)
 
     async def build(supervisor: TaskSupervisor) -> Daemon:
+        if with_grpc:
+            choose_grpc_port(configuration.settings)
         if configuration.settings.enable_controller_mode:
             return await _build_controlled(configuration, supervisor, namesrv_port)
         if namesrv_port is None:
@@ -149,8 +157,8 @@ def _serve_shards(configuration: Configuration[BrokerSettings], options: argpars
     if options.standalone:
         reason = "cannot be combined with --standalone; run rmq-namesrv, and give its address by -n"
         raise SettingsError([Problem(ProblemKind.CONFLICT, "--shards", options.shards, "", reason)])
-    if settings.grpc_server_port:
-        reason = "cannot be combined with grpcServerPort; run rmq-proxy, which serves all shards"
+    if settings.grpc_server_port or options.grpc:
+        reason = "cannot be combined with grpcServerPort or --grpc; run rmq-proxy, which serves all shards"
         raise SettingsError([Problem(ProblemKind.CONFLICT, "--shards", options.shards, "", reason)])
     plans = plan_shards(settings, shard_count(options.shards))
     check_root(settings.store_path_root_dir, len(plans))

@@ -6,8 +6,6 @@ The only module of the broker that imports the name server.
 from __future__ import annotations
 
 import logging
-import socket
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from rmq_namesrv.config import NamesrvSettings
@@ -19,6 +17,7 @@ from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_settings import TlsSettings
 
 from .build import build_broker
+from .grpc_port import choose_grpc_port
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -28,9 +27,6 @@ log = logging.getLogger("rmq.broker")
 
 DEFAULT_NAMESRV_PORT: Final = 9876
 _THIS_MACHINE: Final = "127.0.0.1"
-_GRPC_PORT: Final = 8081
-# The packages of the extra `proxy`, as they are imported.
-_GRPC_PACKAGES: Final = ("grpc", "grpc_health", "grpc_reflection")
 
 
 class Standalone:
@@ -68,8 +64,7 @@ async def build_standalone(
     Name servers that the settings name are registered with, too.
     """
     settings = configuration.settings
-    if "grpc_server_port" not in settings.model_fields_set:
-        _serve_grpc_by_default(settings)
+    choose_grpc_port(settings)
     namesrv = Namesrv(
         _namesrv_configuration(settings, namesrv_port), supervisor, port_option="--namesrv-port"
     )
@@ -83,44 +78,6 @@ async def build_standalone(
     except BaseException:
         await namesrv.stop()
         raise
-
-
-def _serve_grpc_by_default(settings: BrokerSettings) -> None:
-    """Set the port for the 5.x clients. gRPC stays off if it cannot be served."""
-    missing = next((name for name in _GRPC_PACKAGES if find_spec(name) is None), None)
-    if missing is not None:
-        log.info(
-            "standalone: gRPC is off, the package %s is not installed; pip install 'rmq[proxy]' adds it",
-            missing,
-        )
-        return
-    settings.grpc_server_port = _GRPC_PORT
-    try:
-        settings.check_grpc()
-    except ValueError as error:
-        log.info("standalone: gRPC is off cause=%s", error)
-        settings.grpc_server_port = 0
-        return
-    if _is_free(settings.bind_address, _GRPC_PORT):
-        return
-    log.warning(
-        "standalone: gRPC port taken port=%d; any free port is used, set grpcServerPort to choose one",
-        _GRPC_PORT,
-    )
-    with socket.create_server((settings.bind_address, 0), family=_family(settings.bind_address)) as probe:
-        settings.grpc_server_port = int(probe.getsockname()[1])
-
-
-def _is_free(host: str, port: int) -> bool:
-    try:
-        socket.create_server((host, port), family=_family(host)).close()
-    except OSError:
-        return False
-    return True
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _namesrv_configuration(settings: BrokerSettings, port: int) -> Configuration[NamesrvSettings]:

@@ -20,6 +20,11 @@ _UNLIMITED_COLUMNS: Final = 10_000
 Row = Mapping[str, object]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 message`, `2 messages`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class Format(StrEnum):
     """Forms of output."""
 

@@ -1,9 +1,16 @@
-"""`python -m rmq_namesrv`."""
+"""The entry point of `rmq-namesrv`, and of `python -m rmq_namesrv`."""
 
 from __future__ import annotations
 
 import sys
 
-from .main import main
+from rmq_remoting.daemon.platforms import run_on_linux
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command, and return its exit code. Other platforms than Linux get a sentence."""
+    return run_on_linux("rmq-namesrv", "rmq_namesrv.main")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -108,7 +108,7 @@ class BrokerProcess:
         }
         words = [f"--set={key}={value}" for key, value in settings.items()]
         standalone = ("--standalone", "--namesrv-port", str(self._namesrv_port))
-        return [sys.executable, "-m", "rmq_broker.main", *standalone, *words]
+        return [sys.executable, "-m", "rmq_broker", *standalone, *words]
 
     def _remove(self) -> None:
         if self._is_temporary:

@@ -480,6 +480,16 @@ async def test_the_port_of_a_broker_is_not_taken_for_a_name_server() -> None:
             await producer.send(Message("T", b"x"))
 
 
+@pytest.mark.parametrize("call", ["topics", "cluster_info", "name_server_settings"])
+async def test_administration_does_not_take_it_for_one_either(call: str) -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Admin(cluster.broker.address) as admin,
+    ):
+        with pytest.raises(NameServerUnreachable, match=r"is no name server .* port of a broker"):
+            await getattr(admin, call)()
+
+
 async def test_an_unreachable_broker_is_explained() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,

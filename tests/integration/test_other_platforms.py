@@ -1,7 +1,8 @@
 """The SDK where there is no fork, no uvloop and no Unix socket, as on Windows and macOS: simulated.
 
 The unit tests of the SDK, the command line and the FastStream broker run there, and tests of the SDK with a
-broker. (`make types` checks the same packages with the types of Windows and macOS.)
+broker. (`make types` checks the same packages with the types of Windows and macOS.) The commands that need
+Linux say so.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,12 @@ _THERE = f"import sys\nsys.path.insert(0, {str(_ROOT)!r})\nimport {_PLUGIN} as t
 # The suite may share the machine with others.
 _SECONDS = 900
 _SDK_AND_ITS_USERS = ("rmq_client", "rmq_cli", "rmq_faststream")
+_NEED_LINUX = {
+    "rmq-namesrv": "rmq_namesrv",
+    "rmq-broker": "rmq_broker",
+    "rmq-proxy": "rmq_proxy",
+    "rmq-store": "rmq_broker.store_tool",
+}
 _TESTS = {
     "units of the SDK": ["tests/unit/client"],
     "units of its users": ["tests/unit/cli", "tests/unit/faststream"],
@@ -64,6 +72,31 @@ def test_rmq_testing_says_that_its_broker_needs_linux() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("the broker needs Linux: run these tests in a container or in WSL") == 2
+
+
+@pytest.mark.parametrize(
+    ("platform", "cure"), [("win32", "Windows; run it in WSL or in a container"), ("darwin", "macOS; run it")]
+)
+def test_commands_that_need_linux_say_so_in_a_sentence(platform: str, cure: str) -> None:
+    done = _run(
+        "import asyncio, importlib\n"
+        "there.become_other_platform()\n"
+        f"sys.platform = {platform!r}\n"
+        f"for name in {tuple(_NEED_LINUX.values())}:\n"
+        "    assert importlib.import_module(name + '.__main__').main() == 1\n"
+    )
+    sentences = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, len(sentences)) == (0, "", len(_NEED_LINUX)), done.stderr
+    for program, sentence in zip(_NEED_LINUX, sentences, strict=True):
+        assert sentence.startswith(f"{program} runs on Linux only, and this is {cure}")
+
+
+def test_these_commands_are_the_scripts_of_an_install() -> None:
+    scripts = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    elsewhere = {"rmq", "rmq-health"}
+    assert {name: target for name, target in scripts.items() if name not in elsewhere} == {
+        name: f"{package}.__main__:main" for name, package in _NEED_LINUX.items()
+    }
 
 
 @pytest.mark.timeout(_SECONDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -202,12 +203,25 @@ class MqAdmin:
     async def run(
         self, name: str, *arguments: str, timeout_s: float = _DEFAULT_TIMEOUT_SECONDS
     ) -> AdminOutput:
-        command = java_command(
+        command = self._command([name, "-n", self._namesrv, *arguments])
+        finished = await run_command(command, timeout_s=timeout_s)
+        return AdminOutput(finished.stdout + finished.stderr)
+
+    async def commands(self) -> list[str]:
+        """Return the names of all commands, as the tool lists them."""
+        finished = await run_command(self._command([]), timeout_s=_DEFAULT_TIMEOUT_SECONDS)
+        return re.findall(r"^ {3}(\w+) ", finished.stdout, re.MULTILINE)
+
+    def start(self, name: str, *arguments: str) -> RunningProgram:
+        """Start a command that does not end by itself."""
+        command = self._command([name, "-n", self._namesrv, *arguments])
+        return RunningProgram(command, self._home / "stderr.log")
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        return java_command(
             self._program,
             "org.apache.rocketmq.tools.command.MQAdminStartup",
-            [name, "-n", self._namesrv, *arguments],
+            words,
             home=self._home,
             properties=self._properties,
         )
-        finished = await run_command(command, timeout_s=timeout_s)
-        return AdminOutput(finished.stdout + finished.stderr)

@@ -110,6 +110,11 @@ async def test_mqadmin_on_the_controller_of_our_group(
         metadata = (await mqadmin("getControllerMetaData -a $controller")).text
         assert f"#ControllerLeaderAddress\t{controller.address}" in metadata
 
+        epochs = (await mqadmin("getBrokerEpoch -b broker-a")).text
+        for server in servers.values():
+            assert f"#brokerAddr\t{server.address}" in epochs
+        assert epochs.count("#Epoch: ") == 2
+
         key = "enableElectUncleanMaster"
         assert [key, "=", "false"] in (await mqadmin("getControllerConfig -a $controller")).rows
         await mqadmin(f"updateControllerConfig -a $controller -k {key} -v true")

@@ -1,23 +1,37 @@
 """Apache's command-line tool mqadmin 5.3.3 with this project's name server and broker.
 
-`NOT_YET` lists the commands that are not supported yet, by the missing request, as in docs/compatibility.md.
-The test fails for a command that works.
+Commands for replicas, controllers, access control, static topics and running consumers are in other modules.
+`test_every_command_is_tried` knows the commands that a cluster does not answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from rmq_client import Admin
 from tests.interop.clusters import Own
-from tests.interop.foreign import AdminOutput, JavaClient, JavaShell
+from tests.interop.foreign import AdminOutput, JavaClient, JavaShell, MqAdmin
 from tests.support.outcome import expected_body
 from tests.support.own_servers import OwnBroker
+from tests.support.toolchain import JavaProgram
 
 CLUSTER = "DefaultCluster"
+# Commands that no name server, broker or controller of these tests can answer, with the reason.
+_NOT_TRIED = {
+    "addBroker": "broker container",
+    "removeBroker": "broker container",
+    "exportMetadataInRocksDB": "reads files of a RocksDB store, and sends no request",
+    "rocksDBConfigToJson": "RocksDB store",
+    "checkRocksdbCqWriteProgress": "RocksDB store",
+    "dumpCompactionLog": "reads a file of a compacted topic, and sends no request",
+}
+_TESTS = Path(__file__).parent
+_SECONDS = 60.0
 
 pytestmark = pytest.mark.java
 
@@ -44,6 +58,30 @@ def tool(own_tool: JavaShell, own: Own) -> Tool:
     return Tool(own_tool, own[1])
 
 
+async def test_every_command_is_tried(java_program: JavaProgram, own: Own, tmp_path: Path) -> None:
+    commands = set(await MqAdmin(java_program, own[0].address, tmp_path).commands())
+    assert len(commands) == 89
+    sources = "\n".join(path.read_text() for path in _TESTS.glob("test_*.py"))
+    # Not the keys of _NOT_TRIED, which a colon follows.
+    tried = {each for each in commands if re.search(rf"[\"' ]{each}([\"'](?!: )| )", sources)}
+    assert commands - tried == set(_NOT_TRIED)
+
+
+async def test_commands_that_run_until_they_are_killed(
+    java_program: JavaProgram, own: Own, tmp_path: Path
+) -> None:
+    mqadmin = MqAdmin(java_program, own[0].address, tmp_path)
+    with mqadmin.start("clusterRT", "-a", "2", "-s", "10", "-i", "1") as measuring:
+        row = (await measuring.shows(f"^{CLUSTER} ", _SECONDS)).split()
+        assert (row[:2], row[3:]) == ([CLUSTER, "broker-a"], ["2", "0"])
+    async with Admin(own[0].address) as admin:
+        with mqadmin.start("startMonitoring"):
+            async with asyncio.timeout(_SECONDS):
+                # The broker is another process.
+                while not await admin.consumer_ids("__MONITOR_CONSUMER", "OFFSET_MOVED_EVENT"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+
+
 async def test_cluster_and_broker(tool: Tool, own: Own) -> None:
     _, broker = own
     assert (await tool.lines("clusterList"))[0][:5] == [CLUSTER, "broker-a", "0", broker.address, "V5_3_3"]
@@ -54,6 +92,8 @@ async def test_cluster_and_broker(tool: Tool, own: Own) -> None:
     assert len(await tool.lines(f"brokerStatus -c {CLUSTER}")) == len(status)
     assert ["listenPort", "=", str(broker.port)] in await tool.lines("getBrokerConfig -b $broker")
 
+    reset = await tool.run("resetMasterFlushOffset -b $broker -o 0")
+    assert "reset master flush offset to 0 success" in reset.check().text
     assert "#SlaveNum\t0" in (await tool.run("haStatus -b $broker")).check().text
 
     await tool.lines("updateBrokerConfig -b $broker -k longPollingMaxHoldMillis -v 20000")

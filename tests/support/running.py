@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import threading
 import time
@@ -73,6 +74,20 @@ class RunningProgram:
         """Wait for `count` events of a name; return all of them. Raises ForeignProgramFailed at its end."""
         await self._wait_until(lambda: len(self.named(name)) >= count, f"{count} x {name!r}", timeout_s)
         return self.named(name)
+
+    async def shows(self, pattern: str, timeout_s: float = 30) -> str:
+        """Wait for a line that matches a regular expression, and return it. For programs without events.
+
+        Raises ForeignProgramFailed if the program ends before.
+        """
+        found: list[str] = []
+
+        def find() -> bool:
+            found.extend(line for line in self._lines if re.search(pattern, line))
+            return bool(found)
+
+        await self._wait_until(find, f"line like {pattern!r}", timeout_s)
+        return found[0]
 
     def write_line(self, line: str) -> None:
         """Write a line to its standard input. Raises ForeignProgramFailed if it has ended."""

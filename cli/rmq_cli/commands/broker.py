@@ -9,6 +9,7 @@ import typer
 
 from ..declaring import command, command_group
 from ..exits import CommandFailed, Exit
+from ..output import counted
 from ..session import Session
 from .common import BrokerArgument, BrokerOption, ClusterOption, pairs_of
 
@@ -171,7 +172,8 @@ def drain(session: Session, broker: BrokerArgument) -> None:
     """Keep producers away from a broker, for its maintenance. Consumers go on."""
     if session.may_destroy(f"withdraw the write permission of all topics of broker {broker}"):
         count = session.admin.wipe_write_permission(broker)
-        session.out.note(f"{count} topics of broker {broker} are read-only; producers follow within 30 s")
+        topics = counted(count, "topic")
+        session.out.note(f"made {topics} of broker {broker} read-only; producers follow within 30 s")
 
 
 @command(app, "undrain", "rmq broker undrain broker-a", changes=True)
@@ -179,4 +181,4 @@ def undrain(session: Session, broker: BrokerArgument) -> None:
     """Let producers use a broker again."""
     if session.may(f"restore the write permission of all topics of broker {broker}"):
         count = session.admin.add_write_permission(broker)
-        session.out.note(f"{count} topics of broker {broker} can be written again")
+        session.out.note(f"made {counted(count, 'topic')} of broker {broker} writable again")

@@ -11,7 +11,7 @@ from rmq_client import MessageExt, origin_topic
 from ..declaring import command, command_group
 from ..exits import CommandFailed, Exit
 from ..messages import COLUMNS, message_record, message_row
-from ..output import Format
+from ..output import Format, counted
 from ..progress import progress_of
 from ..session import Session
 from ..times import parse_time
@@ -82,11 +82,13 @@ def resend(
             raise CommandFailed(f"group {group} has no dead letter {', '.join(missing)}", Exit.NOT_FOUND)
         found = [by_id[each] for each in ids]
     where = f"topic {to_topic}" if to_topic else f"group {group}"
-    if not session.may_destroy(f"send {len(found)} dead letters of group {group} again to {where}"):
+    if not session.may_destroy(
+        f"send {counted(len(found), 'dead letter')} of group {group} again to {where}"
+    ):
         return
     for letter in progress_of(found, "sending"):
         session.admin.resend_dead_letter(letter, to_topic=to_topic)
-    session.out.note(f"{len(found)} dead letters were sent again to {where}")
+    session.out.note(f"sent {counted(len(found), 'dead letter')} again to {where}")
 
 
 def _letters(

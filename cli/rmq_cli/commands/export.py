@@ -16,7 +16,7 @@ from rmq_client import Admin, MessageQueue
 from ..declaring import command
 from ..exits import CommandFailed, Exit
 from ..messages import message_record
-from ..output import plain_value
+from ..output import counted, plain_value
 from ..progress import progress
 from ..reading import Filter, stored
 from ..session import Session
@@ -63,7 +63,7 @@ def export(
         raise CommandFailed(f"{file} cannot be written: {error.strerror}") from error
     with target:
         count = asyncio.run(_export(session, topic, only, wanted, begin, end, target))
-    session.out.note(f"{count} messages of topic {topic} are in {file}")
+    session.out.note(f"wrote {counted(count, 'message')} of topic {topic} to {file}")
 
 
 async def _export(

@@ -16,7 +16,7 @@ from rmq_client import ClientError, Message, Producer, SendResult
 
 from ..declaring import command
 from ..exits import CommandFailed, Exit, exit_code
-from ..output import Format
+from ..output import Format, counted
 from ..progress import Advance, progress
 from ..session import Session
 from ..times import parse_duration
@@ -95,14 +95,14 @@ def produce(
                 await sending.wait(0)
         return sending.sent
 
-    if not session.may(f"send {f'{len(bodies)} messages' if bodies else 'messages'} to topic {topic}"):
+    if not session.may(f"send {counted(len(bodies), 'message') if bodies else 'messages'} to topic {topic}"):
         return
     if not quiet and session.out.form is Format.CSV:
         session.out.line(",".join(_COLUMNS))
     with _opened(file) as source:
         lines = iter(bodies) if bodies else (line.rstrip("\r\n") for line in source)
         sent = asyncio.run(send_all(line for line in lines if line))
-    session.out.note(f"sent {sent} messages to topic {topic}")
+    session.out.note(f"sent {counted(sent, 'message')} to topic {topic}")
 
 
 class _Sending:
@@ -132,10 +132,8 @@ class _Sending:
                 rest, self._tasks = self._tasks, set()
                 await asyncio.gather(*rest, return_exceptions=True)
                 failures += [error for error in map(self._ended, rest) if error is not None]
-                raise CommandFailed(
-                    f"{failures[0]}; {len(failures)} sends failed, {self.sent} messages were sent before",
-                    exit_code(failures[0]),
-                )
+                failed, sent = counted(len(failures), "send"), counted(self.sent, "message")
+                raise CommandFailed(f"{failures[0]}; {failed} failed after {sent}", exit_code(failures[0]))
             self._advance(self.sent)
 
     def _ended(self, task: asyncio.Task[SendResult]) -> ClientError | None:

@@ -9,6 +9,7 @@ import typer
 
 from ..declaring import command, command_group
 from ..exits import CommandFailed, Exit
+from ..output import counted
 from ..session import Session
 from .common import AttributesOption, BrokerOption, ClusterOption, TopicArgument, changes_of, queue_of
 
@@ -129,8 +130,9 @@ def update(
 def delete(session: Session, topic: TopicArgument) -> None:
     """Delete a topic with its messages."""
     stats = session.admin.topic_stats(topic)
-    messages = sum(each.messages for each in stats.values())
-    if session.may_destroy(f"delete topic {topic} with {messages} messages in {len(stats)} queues"):
+    messages = counted(sum(each.messages for each in stats.values()), "message")
+    held = f"{messages} in {counted(len(stats), 'queue')}"
+    if session.may_destroy(f"delete topic {topic} with {held}"):
         session.admin.delete_topic(topic)
         session.out.note(f"topic {topic} is deleted")
 

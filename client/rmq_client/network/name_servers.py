@@ -34,7 +34,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 # Requests that no name server refuses as unknown, of any version.
-_OF_EVERY_NAME_SERVER: Final = (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO)
+_OF_EVERY_NAME_SERVER: Final = (
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    RequestCode.GET_NAMESRV_CONFIG,
+    RequestCode.UPDATE_NAMESRV_CONFIG,
+)
 
 
 class NameServers:
@@ -131,8 +137,7 @@ class NameServers:
             response = await self._request(address, code, header, body)
             if isinstance(response, RequestError):
                 raise NameServerUnreachable(f"{about}: not done on {address}: {response}") from response
-            if response.code != ResponseCode.SUCCESS:
-                raise broker_error(response.code, response.remark, address, about)
+            _check(response, code, address, about)
             responses[address] = response
         return responses
 
@@ -156,13 +161,7 @@ class NameServers:
                 continue
             if addresses is self.addresses:
                 self._preferred = index
-            if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _OF_EVERY_NAME_SERVER:
-                raise NameServerUnreachable(
-                    f"{address} is no name server ({about}: request not supported): it may be the port of a "
-                    "broker; pass the address of a name server, which listens on port 9876 by default"
-                )
-            if response.code != ResponseCode.SUCCESS:
-                raise broker_error(response.code, response.remark, address, about)
+            _check(response, code, address, about)
             with readable(address, about):
                 return read(response.body)
         raise self._unreachable(failures)
@@ -186,3 +185,14 @@ class NameServers:
         except RequestError as error:
             log.debug("name server request failed address=%s cause=%s", address, error)
             return error
+
+
+def _check(response: RemotingCommand, code: RequestCode, address: str, about: str) -> None:
+    """Raise BrokerError for a refusal, and NameServerUnreachable if it shows that this is no name server."""
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and code in _OF_EVERY_NAME_SERVER:
+        raise NameServerUnreachable(
+            f"{address} is no name server ({about}: request not supported): it may be the port of a "
+            "broker; pass the address of a name server, which listens on port 9876 by default"
+        )
+    if response.code != ResponseCode.SUCCESS:
+        raise broker_error(response.code, response.remark, address, about)

@@ -51,7 +51,7 @@ def test_a_failed_send_tells_how_many_messages_are_stored(rmq: CommandLine, topi
     assert "cannot be read" in told
     lines = "first\n" + "x" * (5 * 1024 * 1024) + "\nthird\n"
     told = rmq.refused(f"produce {topic} --sharding-key s", Exit.USAGE, given=lines)
-    assert "1 sends failed, 1 messages were sent before" in told
+    assert "1 send failed after 1 message" in told
     assert rmq.ok(f"consume {topic} --format body").text == "first\n"
 
 
@@ -177,8 +177,9 @@ def test_dead_letters_are_listed_and_sent_again(
         assert topic in rmq.ok("dlq show refusing").text
         assert {"group": "refusing", "dead_letters": 1} in rmq.ok("dlq list -o json").json
         accepted.append(True)
-        assert "would send 1 dead letters" in rmq.ok("dlq resend refusing --all --dry-run").errors
-        rmq.ok(f"dlq resend refusing {letter['id']} --yes")
+        assert "would send 1 dead letter of" in rmq.ok("dlq resend refusing --all --dry-run").errors
+        sent = rmq.ok(f"dlq resend refusing {letter['id']} --yes").errors
+        assert sent == "sent 1 dead letter again to group refusing\n"
         until_in_thread(lambda: len(got) == 2)
     rmq.ok(f"dlq resend refusing --all --to-topic {topic} --yes")
     assert len(rmq.ok(f"consume {topic} --format body").text.split()) == 2

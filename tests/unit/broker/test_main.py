@@ -102,6 +102,7 @@ def test_unknown_options_are_refused(run: _Run) -> None:
     ("arguments", "said"),
     [
         (["--shards", "2", "--standalone"], "--shards=2: cannot be combined with --standalone"),
+        (["--shards", "2", "--grpc"], "--shards=2: cannot be combined with grpcServerPort or --grpc"),
         (["--shards", "none"], "--shards=none: must be auto, or a whole number from 1 to 256"),
         (["--shards", "2", "--set", "listenPort=65530"], "or at most 1 shards"),
     ],

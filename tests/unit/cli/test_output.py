@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rmq_cli.output import Format, Output
+from rmq_cli.output import Format, Output, counted
 
 _ROWS = [
     {
@@ -59,3 +59,8 @@ def test_a_record_is_an_object_or_lines(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == '{"a": 1}\n'
     Output(Format.CSV).record({"a": 1, "b": "x,y"})
     assert capsys.readouterr().out == 'name,value\na,1\nb,"x,y"\n'
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 messages"), (1, "1 message"), (2, "2 messages")])
+def test_a_number_has_its_noun(number: int, text: str) -> None:
+    assert counted(number, "message") == text

@@ -106,31 +106,11 @@ async def test_a_signal_stops_the_broker_before_the_name_server(
         assert local.events() == [
             "rmq-namesrv starts --port 19876 --set kvConfigPath=data/namesrv/kvConfig.json"
             f" --set bindAddress=127.0.0.1 --set metricsPromExporterPort={metrics_port}",
-            "rmq-broker starts -n 127.0.0.1:19876 --store data --set bindAddress=127.0.0.1"
+            "rmq-broker starts -n 127.0.0.1:19876 --store data --grpc --set bindAddress=127.0.0.1"
             " --set brokerIP1=127.0.0.1 --set brokerIP2=127.0.0.1",
             "rmq-broker stops",
             "rmq-namesrv stops",
         ]
-
-
-async def test_grpc_is_served_if_it_is_installed(tmp_path: Path) -> None:
-    for name in ("grpc", "grpc_health", "grpc_reflection"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-    async with _local(tmp_path, python_path=tmp_path) as local:
-        await local.shows("stop ")
-        chosen = local.events()[1].endswith(" --set grpcServerPort=8081")
-        local.process.send_signal(signal.SIGTERM)
-        _, errors = await local.ends()
-        assert chosen or "port 8081 is taken" in errors
-
-
-async def test_grpc_is_off_if_it_is_not_installed(tmp_path: Path) -> None:
-    async with _local(tmp_path) as local:
-        await local.shows("stop ")
-        assert "grpcServerPort" not in local.events()[1]
-        local.process.send_signal(signal.SIGTERM)
-        assert "gRPC is off, it is not installed" in (await local.ends())[1]
 
 
 async def test_other_ports_and_addresses_can_be_chosen(tmp_path: Path) -> None:
@@ -140,7 +120,7 @@ async def test_other_ports_and_addresses_can_be_chosen(tmp_path: Path) -> None:
         await local.shows("reachable    by every host that can reach 0.0.0.0")
         await local.shows("stop ")
         assert local.events()[1] == (
-            "rmq-broker starts -n 127.0.0.1:19876 --store data --set bindAddress=0.0.0.0"
+            "rmq-broker starts -n 127.0.0.1:19876 --store data --grpc --set bindAddress=0.0.0.0"
             " --set listenPort=20911 --set grpcServerPort=8082"
         )
 

@@ -55,16 +55,16 @@ from ..requests.pull_client import PullClient, PullResult, PullSettings
 from ..subscription import Subscription, Topics, subscriptions_to
 from ..timing import ConsumerTiming
 from .offset_committer import OffsetCommitter
+from .polling import Polling
 from .prefetch_buffer import PrefetchBuffer, Taken
 from .prefetched_queue import PrefetchedQueue
 from .pull_rebalancer import PullRebalancer
 from .pull_source import PullSource
+from .queue_changes import QueueChanges
 from .queue_listeners import QueueListeners, QueuesListener
 
 log = logging.getLogger(__name__)
 
-# Messages that cross to the application's thread at once.
-_READ_AHEAD_MESSAGES: Final = 32
 _DEFAULT_PULL: Final = PullSettings()
 _DEFAULT_FLOW_CONTROL: Final = FlowControl()
 _DEFAULT_TIMING: Final = ConsumerTiming()
@@ -133,13 +133,11 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         # None without a hook that is told: polls and commits then spend nothing on them.
         self._told: ConsumptionHooks | None = None
         self._tracing = check_optional("trace", trace, Tracing, "pass Tracing() or None")
-        self._tracer: Tracer | None = None
         self._serializer = None if serializer is None else check_serializer("serializer", serializer)
         self._listeners = QueueListeners(self._namespace)
         bounds = check_instance("flow_control", flow_control, FlowControl, "pass FlowControl(...)")
         self._prefetched = PrefetchBuffer(bounds)
-        # For iterating on the blocking face.
-        self.read_ahead: ReadAhead[Taken] = ReadAhead(self._fill_read_ahead)
+        self._polling = Polling(self._prefetched, self._running, lambda: self.is_running)
         self._subscriptions: dict[str, Subscription] = {}
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
@@ -151,6 +149,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         self._source: PullSource
         self._committer: OffsetCommitter
         self._calls: RebalanceCalls
+        self._changes: QueueChanges
         self._dead_letters: DeadLetterSender
 
     # --- lifecycle ---
@@ -193,6 +192,10 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
             self._timing.commit_seconds,
             None if self._told is None else self._told.committed,
         )
+        self._polling.committer = self._committer if self._auto_commit else None
+        self._changes = QueueChanges(
+            self._prefetched, self._source, self._calls, self._polling.committer, self._running
+        )
         self._sharing = PullRebalancer(
             instance,
             self._group,
@@ -216,8 +219,8 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     async def _start_tracer(self, instance: ClientInstance) -> None:
         if self._tracing is not None:
             sender = partial(trace_producer, self._namesrv, self._settings)
-            self._tracer = Tracer(self._tracing, instance, self.group, sender)
-            await self._tracer.start()
+            self._polling.tracer = Tracer(self._tracing, instance, self.group, sender)
+            await self._polling.tracer.start()
 
     async def stop(self) -> None:
         """Stop reading and leave the group. With `auto_commit` offsets are committed, otherwise not."""
@@ -234,7 +237,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         if instance.is_forked:
             self._instance = None
             return
-        self._settle()
+        self._polling.settle()
         is_sharing = bool(self._sharing.topics)
         await self._sharing.stop()
         if is_sharing:
@@ -251,13 +254,18 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         if self._route_changed in instance.routes.on_change:
             instance.routes.on_change.remove(self._route_changed)
         self._listeners.stop()
-        await _stop_all(self._prefetched.remove(self._prefetched.queues()))
-        tracer, self._tracer = self._tracer, None
+        await self._changes.close_all()
+        tracer, self._polling.tracer = self._polling.tracer, None
         try:
             if tracer is not None:
                 await tracer.stop()
         finally:
             await instance.release_after(instance.remove_consumer(self._member))
+
+    @property
+    def read_ahead(self) -> ReadAhead[Taken]:
+        """Messages that the blocking face iterates over."""
+        return self._polling.read_ahead
 
     @property
     def is_running(self) -> bool:
@@ -292,7 +300,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
                 "expression", expression, "must be tags, an Sql(...), or a mapping of topics to them"
             )
         instance = self._running()
-        self._settle()
+        self._polling.settle()
         if self._sharing.topics:
             raise UsageError(
                 f"consumer {self.group} subscribes to topics: it cannot have queues assigned, too"
@@ -305,11 +313,11 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         fresh = {topic: Subscription(topic, by_topic.get(topic, "*"), now_ms()) for topic in topics}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         known, self._subscriptions = self._subscriptions, fresh
-        await self._give_up([queue for queue in self._prefetched.queues() if queue not in wanted])
+        await self._changes.give_up([queue for queue in self._prefetched.queues() if queue not in wanted])
         for queue in wanted:
             fetched = self._prefetched.get(queue)
             if fetched is None:
-                self._read(queue)
+                self._changes.read(queue)
             elif not known[queue.topic].wants_as(fresh[queue.topic]):
                 await fetched.restart(fetched.position)
 
@@ -324,7 +332,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
 
     async def _subscribe(self, topic: str, subscription: Subscription) -> None:
         instance = self._running()
-        self._settle()
+        self._polling.settle()
         if self._prefetched and not self._sharing.topics:
             raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
         known = self._subscriptions
@@ -340,7 +348,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         """Stop reading a topic. Raises ClientError."""
         topic = self._namespace.checked_topic(topic)
         instance = self._running()
-        self._settle()
+        self._polling.settle()
         await self._sharing.remove_topic(topic)
         self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
         await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
@@ -421,7 +429,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
                 check_queue("offsets", queue)
                 check_offset("offsets", offset)
         self._running()
-        self._settle()
+        self._polling.settle()
         if offsets is None:
             await self._committer.commit(self._prefetched.positions())
         else:
@@ -440,68 +448,16 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._running()
         if self._told is None:
-            return await self._poll(max_messages, seconds)
+            return await self._polling.poll(max_messages, seconds)
         with self._told.receiving(lambda: list(self._subscriptions)) as received:
-            received.extend(await self._poll(max_messages, seconds))
+            received.extend(await self._polling.poll(max_messages, seconds))
         return received
-
-    async def _poll(self, max_messages: int, seconds: float) -> list[MessageExt]:
-        self._begin_poll()
-        messages = self._take(max_messages)
-        if messages or not seconds:
-            return messages
-        try:
-            async with asyncio.timeout(seconds):
-                while not messages and self._instance is not None:
-                    await self._wait_for_more()
-                    messages = self._take(max_messages)
-        except TimeoutError:
-            pass
-        return messages
-
-    def _begin_poll(self) -> None:
-        self._settle()
-        self._prefetched.begin_poll()
-        if self._auto_commit and self._committer.is_due():
-            self._committer.commit_in_background(self._prefetched.positions())
-
-    async def _wait_for_more(self) -> None:
-        self._prefetched.changed.clear()
-        self._prefetched.raise_failure()
-        await self._prefetched.changed.wait()
-
-    async def _fill_read_ahead(self) -> None:
-        """Wait for messages, and put them into `read_ahead`: for iterating on the blocking face."""
-        self._running()
-        self._begin_poll()
-        taken = self._prefetched.take_ahead(_READ_AHEAD_MESSAGES)
-        while not taken and self._instance is not None:
-            await self._wait_for_more()
-            taken = self._prefetched.take_ahead(_READ_AHEAD_MESSAGES)
-        self._trace([one.message for one in taken])
-        self.read_ahead.put(taken)
-
-    def _settle(self) -> None:
-        """Take back the messages that the blocking face has not yielded."""
-        ahead = self.read_ahead
-        if ahead or ahead.last is not None:
-            last, ahead.last = ahead.last, None
-            self._prefetched.give_back(ahead.take_back(), last)
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
         """Yield message by message until the consumer is stopped; commits include them. Raises as `poll`."""
         while self._instance is not None:
             for message in await self.poll(max_messages=1):
                 yield message
-
-    def _take(self, max_messages: int) -> list[MessageExt]:
-        messages = self._prefetched.take(max_messages)
-        self._trace(messages)
-        return messages
-
-    def _trace(self, messages: list[MessageExt]) -> None:
-        if messages and self._tracer is not None:
-            self._tracer.consumed_by_poll(messages)
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
         """Pull once, apart from prefetching and without a change of position. Raises ClientError."""
@@ -534,40 +490,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     # --- sharing and committing ---
 
     async def _share(self, topic: str, queues: frozenset[MessageQueue], wait_seconds: float) -> None:
-        """Read these queues of the topic, and no others of it."""
-        reading = self._prefetched.queues()
-        gone = [queue for queue in reading if queue.topic == topic and queue not in queues]
-        for queue in gone:  # so that on_revoked can commit what poll has returned
-            self._prefetched.hold(queue)
-        await self._calls.revoked(gone)
-        await self._give_up(gone)
-        fresh = [queue for queue in sorted(queues) if self._prefetched.get(queue) is None]
-        if fresh and wait_seconds:
-            await asyncio.sleep(wait_seconds)
-        if topic in self._sharing.topics:  # it may have been stopped, or have given the topic up
-            for queue in fresh:
-                self._read(queue)
-                self._prefetched.hold(queue)
-            await self._calls.assigned(fresh)
-            for queue in fresh:
-                self._prefetched.let_go(queue)
-
-    def _read(self, queue: MessageQueue) -> None:
-        self._running()
-        self._prefetched.open(queue, self._source)
-
-    async def _give_up(self, queues: list[MessageQueue]) -> None:
-        """Stop reading these queues, and commit their processed messages with `auto_commit`."""
-        if not queues:
-            return
-        processed = self._prefetched.processed()
-        done = {queue: processed[queue] for queue in queues if queue in processed}
-        await uninterrupted(self._stop_and_commit(self._prefetched.remove(queues), done))
-
-    async def _stop_and_commit(self, fetched: list[PrefetchedQueue], done: dict[MessageQueue, int]) -> None:
-        await _stop_all(fetched)
-        if self._auto_commit and done:
-            await self._committer.commit_or_log(done)
+        await self._changes.share(topic, queues, wait_seconds, lambda: topic in self._sharing.topics)
 
     def _route_changed(self, topic: str) -> None:
         """Called on the network loop."""
@@ -595,7 +518,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         return self._group
 
     async def _own_queues(self) -> list[MessageQueue]:
-        self._settle()
+        self._polling.settle()
         return sorted(self._prefetched.queues())
 
     async def _position(self, queue: MessageQueue) -> int | None:
@@ -608,7 +531,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     def _of(self, queue: MessageQueue) -> PrefetchedQueue:
         check_queue("queue", queue)
         self._running()
-        self._settle()
+        self._polling.settle()
         fetched = self._prefetched.get(self._namespace.wrap_queue(queue))
         if fetched is None:
             raise UsageError(f"{queue} is not assigned to this consumer: assign() it first")
@@ -619,8 +542,3 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
             raise NotRunning(f"consumer {self.group} is not running: use `async with PullConsumer(...)`")
         self._check_process()
         return self._instance
-
-
-async def _stop_all(fetched: list[PrefetchedQueue]) -> None:
-    for one in fetched:
-        await one.stop()
