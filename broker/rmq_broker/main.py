@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -111,8 +112,13 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
 
         install(os.environ)
 
+    settings = configuration.settings
+    by_default = namesrv_port is not None and "grpc_server_port" not in settings.model_fields_set
+    if settings.grpc_server_port or by_default:
+        _load_grpc()
+
     async def build(supervisor: TaskSupervisor) -> Daemon:
-        if configuration.settings.enable_controller_mode:
+        if settings.enable_controller_mode:
             return await _build_controlled(configuration, supervisor, namesrv_port)
         if namesrv_port is None:
             return await build_broker(configuration, supervisor)
@@ -121,7 +127,13 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         return await build_standalone(configuration, supervisor, namesrv_port)
 
     prepare_process(configuration, "rmq.broker")
-    return run_daemon(build, stop_timeout_seconds=configuration.settings.shutdown_wait_seconds)
+    return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)
+
+
+def _load_grpc() -> None:
+    """Import the gRPC face before `prepare_process`, which excludes all that is loaded from collections."""
+    with contextlib.suppress(ModuleNotFoundError):  # the build of the broker reports a missing package
+        import rmq_broker.local_proxy  # noqa: F401, PLC0415
 
 
 async def _build_controlled(

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from rmq_client.network.broker_api import BrokerApi
 from rmq_client.network.name_servers import NameServers
@@ -31,6 +30,7 @@ from .client_settings import ClientSettings
 from .clients import ClientRegistry
 from .flow_limits import FlowLimits
 from .held_calls import HeldCalls
+from .late_reflection import LateReflection
 from .latencies import RpcLatencies
 from .members import Connect, Members, Questions
 from .metadata import Metadata
@@ -38,7 +38,6 @@ from .metrics import ProxyCollector
 from .network.certificates import GrpcCertificates
 from .network.ports import GrpcPorts
 from .pops import Pops
-from .protocol.pool import POOL
 from .pulling import Pulling
 from .receiving import Receiving
 from .renewals import Renewals
@@ -191,8 +190,7 @@ class GrpcFace:
         )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((NAME, reflection.SERVICE_NAME), server, POOL)
-        server.add_generic_rpc_handlers((self._handler,))
+        server.add_generic_rpc_handlers((self._handler, LateReflection((NAME,))))
         self._routing.port = await self._ports.start(server, host, settings.grpc_server_port, supervisor)
         self._server = server
         for name in ("", NAME):
