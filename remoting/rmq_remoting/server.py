@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -15,12 +16,15 @@ from .admission import Admission
 from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import RemotingError
+from .memory_transport import connect_in_memory
 from .peer_address import address_text
 from .protocol_detection import ProtocolDetector, ServerTls, TlsMode
 from .repeated_event import RepeatedEvent
 
 log = logging.getLogger(__name__)
 
+_LOOPBACK: Final = "127.0.0.1"
+_EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})
 # Bytes that peers do not read, on all connections of a listener together.
 _MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # Interval of counting them. They are counted sooner once so much was written since: 1,000 peers that asked
@@ -173,6 +177,20 @@ class RemotingServer:
         return len(self.connections) + len(self._detectors)
 
     # --- new connections ---
+
+    def link(self, protocol: asyncio.Protocol) -> None:
+        """Connect a client of this process, without a socket and without TLS. Raises OSError.
+
+        The client shows the host that it would connect from, with the port 0.
+        """
+        if self._server is None or not self._server.sockets:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "the server accepts no connections")
+        host = str(self._server.sockets[0].getsockname()[0])
+        host = _LOOPBACK if host in _EVERY_INTERFACE else host
+        connection = Connection(self.dispatcher, self._settings, self.statistics, self._opened, self._closed)
+        connect_in_memory(
+            asyncio.get_running_loop(), protocol, (host, 0), connection.as_protocol, (host, self.port)
+        )
 
     def _accept(self) -> asyncio.Protocol:
         if self._tls is not None:
