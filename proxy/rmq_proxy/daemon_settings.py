@@ -22,6 +22,13 @@ class ProxyDaemonSettings(ProxySettings, RemotingSettings, TlsSettings, MetricsS
     bind_address: JavaString = setting(
         "0.0.0.0", "bindAddress", "Address to listen on; 0.0.0.0 is every interface.", ours=True
     )
+    reuse_port: JavaBoolean = setting(
+        False,
+        "reusePort",
+        "Let further processes of rmq-proxy on this host listen on the same ports (SO_REUSEPORT). The system "
+        "spreads the connections over them.",
+        ours=True,
+    )
     announce_consumers: JavaBoolean = setting(
         False,
         "announceConsumers",

@@ -169,12 +169,12 @@ class GrpcFace:
             has_latencies=has_latencies,
         )
 
-    async def start(self, host: str, supervisor: TaskSupervisor) -> None:
-        """Listen. Raises StartError."""
+    async def start(self, host: str, supervisor: TaskSupervisor, *, reuse_port: bool = False) -> None:
+        """Listen; `reuse_port`: further processes may listen on the port, too. Raises StartError."""
         settings = self._settings
         server = grpc.aio.server(
             options=(
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(reuse_port)),
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.server.max_pending_requests", _MOST_PENDING_CALLS),
@@ -191,7 +191,9 @@ class GrpcFace:
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         server.add_generic_rpc_handlers((self._handler, LateReflection((NAME,))))
-        self._routing.port = await self._ports.start(server, host, settings.grpc_server_port, supervisor)
+        self._routing.port = await self._ports.start(
+            server, host, settings.grpc_server_port, supervisor, reuse_port=reuse_port
+        )
         self._server = server
         for name in ("", NAME):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

@@ -47,7 +47,7 @@ class MemoryTransport(asyncio.Transport):
         self._loop = loop
         self._protocol: Any = protocol
         self._other: MemoryTransport | None = None
-        # Bytes written and not delivered to the other side yet.
+        # Bytes written and not delivered to the peer yet.
         self._unread: list[bytes] = []
         self._unread_bytes = 0
         self._high_bytes = _HIGH_BYTES
@@ -70,7 +70,7 @@ class MemoryTransport(asyncio.Transport):
         self._low_bytes = self._high_bytes // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that the other side has not read."""
+        """Return the number of bytes that the peer has not read."""
         return self._unread_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -89,7 +89,7 @@ class MemoryTransport(asyncio.Transport):
         return False
 
     def close(self) -> None:
-        """End the connection after the other side has read all bytes."""
+        """End the connection after the peer has read all bytes."""
         if not self._is_closing:
             self._is_closing = True
             self._schedule()

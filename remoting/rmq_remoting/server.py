@@ -47,15 +47,18 @@ class TlsStatistics:
     plain_refused: int = 0  # plain text although TLS is enforced
 
 
-def bind_socket(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """Bind a port without listening yet, for a daemon that needs its port number to build its parts.
 
-    Port 0 binds any free one. Raises OSError.
+    Port 0 binds any free one. `reuse_port`: other processes may bind it in the same way, and the system
+    spreads connections over them. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted sockets inherit it
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_KERNEL_BYTES)
         bound.bind((host, port))

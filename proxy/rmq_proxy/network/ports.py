@@ -31,8 +31,13 @@ class GrpcPorts:
         # The addresses of clients.
         self.peers = Peers()
 
-    async def start(self, server: Any, host: str, port: int, supervisor: TaskSupervisor) -> int:
-        """Start a gRPC server that listens, and return its port. Raises StartError."""
+    async def start(
+        self, server: Any, host: str, port: int, supervisor: TaskSupervisor, *, reuse_port: bool = False
+    ) -> int:
+        """Start a gRPC server that listens, and return its port. Raises StartError.
+
+        `reuse_port`: further processes may listen on the port. The options of `server` must say so, too.
+        """
         credentials: Any = None
         if self._mode is not TlsMode.DISABLED:
             credentials = await asyncio.to_thread(self.certificates.load)
@@ -40,7 +45,7 @@ class GrpcPorts:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if self._mode is TlsMode.PERMISSIVE:
-                return await self._start_with_front(server, credentials, host, port)
+                return await self._start_with_front(server, credentials, host, port, reuse_port=reuse_port)
             if self._mode is TlsMode.ENFORCING:
                 bound = server.add_secure_port(address, credentials)
             else:
@@ -63,11 +68,13 @@ class GrpcPorts:
         if self._front is not None:
             self._front.close()
 
-    async def _start_with_front(self, server: Any, credentials: Any, host: str, port: int) -> int:
+    async def _start_with_front(
+        self, server: Any, credentials: Any, host: str, port: int, *, reuse_port: bool
+    ) -> int:
         plain_port = server.add_insecure_port(_ANY_LOOPBACK_PORT)
         tls_port = server.add_secure_port(_ANY_LOOPBACK_PORT, credentials)
         front = Front(plain_port, tls_port)
         self.peers.names = front.names
         await server.start()
         self._front = front
-        return await front.listen(host, port)
+        return await front.listen(host, port, reuse_port=reuse_port)
