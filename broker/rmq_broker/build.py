@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Configuration
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
+    from rmq_remoting.memory_transport import Link
 
     from .controller.member import GroupMember
     from .local_proxy import LocalProxy
@@ -118,7 +119,7 @@ def _build(
         services.connection_closed,
     )
     processing.runtime_info.oldest_wait_seconds = listeners.oldest_wait_seconds
-    local_proxy = _local_proxy(settings, address, services.access.tables)
+    local_proxy = _local_proxy(settings, address, services.access.tables, listeners.main.link)
     metrics = build_metrics(
         settings,
         supervisor,
@@ -164,7 +165,9 @@ def _build(
     )
 
 
-def _local_proxy(settings: BrokerSettings, address: BrokerAddress, tables: AccessTables) -> LocalProxy | None:
+def _local_proxy(
+    settings: BrokerSettings, address: BrokerAddress, tables: AccessTables, link: Link
+) -> LocalProxy | None:
     """Return the gRPC face, None for a broker without one. Raises StartError."""
     if not settings.grpc_server_port:
         return None
@@ -177,7 +180,7 @@ def _local_proxy(settings: BrokerSettings, address: BrokerAddress, tables: Acces
             "pip install 'rmq[proxy]'"
         ) from error
 
-    return LocalProxy(settings, address, tables)
+    return LocalProxy(settings, address, tables, link)
 
 
 @dataclass(frozen=True, slots=True)

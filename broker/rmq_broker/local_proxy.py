@@ -2,6 +2,7 @@
 
 The only module of the broker that imports the proxy. The face reaches the broker over one connection to the
 broker's own port, so that its requests have the same order, bounds and statistics as those of other clients.
+The connection has no socket, which saves four system calls a request.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.latency_metrics import LatencyLabels
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.daemon.tls_reloads import TlsReloads
+    from rmq_remoting.memory_transport import Link
 
     from .network.address import BrokerAddress
     from .settings.broker import BrokerSettings
@@ -42,10 +44,12 @@ _GRACE_SECONDS: Final = 5.0
 class LocalProxy:
     """The gRPC face of one broker."""
 
-    def __init__(self, settings: BrokerSettings, address: BrokerAddress, tables: AccessTables) -> None:
+    def __init__(
+        self, settings: BrokerSettings, address: BrokerAddress, tables: AccessTables, link: Link
+    ) -> None:
         """Prepare the face; `start` listens. Raises StartError, SettingsError.
 
-        `tables` has the broker's users and their rules.
+        `tables` has the broker's users and their rules. `link` connects to the broker's main port.
         """
         try:
             name_servers = name_server_list(settings.name_server_addresses)
@@ -68,18 +72,17 @@ class LocalProxy:
         signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
         tls = client_tls(settings)
         to_broker = tls if settings.tls_server_mode is TlsMode.ENFORCING else None
-        self._to_broker = RemotingClient(dispatcher, signer=signer, tls=to_broker)
-        self._to_name_servers = RemotingClient(signer=signer, tls=tls)
         host = "127.0.0.1" if settings.bind_address in _EVERY_INTERFACE else settings.bind_address
+        own = f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
+        self._to_broker = RemotingClient(dispatcher, signer=signer, links={own: link})
+        self._to_name_servers = RemotingClient(signer=signer, tls=tls)
         self._face = GrpcFace(
             own_settings,
             settings,
             self._to_broker,
             NameServers(name_servers, self._to_name_servers, ClientSettings()),
             dispatcher,
-            OwnBroker(
-                settings.broker_name, f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
-            ),
+            OwnBroker(settings.broker_name, own),
             tables,
             lambda requests: RemotingClient(requests, signer=signer, tls=to_broker),
         )

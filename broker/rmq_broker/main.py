@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -117,10 +118,16 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
 
         install(os.environ)
 
+    settings = configuration.settings
+    is_given = "grpc_server_port" in settings.model_fields_set
+    by_default = not is_given and (with_grpc or namesrv_port is not None)
+    if settings.grpc_server_port or by_default:
+        _load_grpc()
+
     async def build(supervisor: TaskSupervisor) -> Daemon:
         if with_grpc:
-            choose_grpc_port(configuration.settings)
-        if configuration.settings.enable_controller_mode:
+            choose_grpc_port(settings)
+        if settings.enable_controller_mode:
             return await _build_controlled(configuration, supervisor, namesrv_port)
         if namesrv_port is None:
             return await build_broker(configuration, supervisor)
@@ -129,7 +136,13 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         return await build_standalone(configuration, supervisor, namesrv_port)
 
     prepare_process(configuration, "rmq.broker")
-    return run_daemon(build, stop_timeout_seconds=configuration.settings.shutdown_wait_seconds)
+    return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)
+
+
+def _load_grpc() -> None:
+    """Import the gRPC face before `prepare_process`, which excludes all that is loaded from collections."""
+    with contextlib.suppress(ModuleNotFoundError):  # the build of the broker reports a missing package
+        import rmq_broker.local_proxy  # noqa: F401, PLC0415
 
 
 async def _build_controlled(

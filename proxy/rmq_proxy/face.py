@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from rmq_client.network.broker_api import BrokerApi
 from rmq_client.network.name_servers import NameServers
@@ -31,6 +30,7 @@ from .client_settings import ClientSettings
 from .clients import ClientRegistry
 from .flow_limits import FlowLimits
 from .held_calls import HeldCalls
+from .late_reflection import LateReflection
 from .latencies import RpcLatencies
 from .members import Connect, Members, Questions
 from .metadata import Metadata
@@ -38,7 +38,6 @@ from .metrics import ProxyCollector
 from .network.certificates import GrpcCertificates
 from .network.ports import GrpcPorts
 from .pops import Pops
-from .protocol.pool import POOL
 from .pulling import Pulling
 from .receiving import Receiving
 from .renewals import Renewals
@@ -176,12 +175,12 @@ class GrpcFace:
             has_latencies=has_latencies,
         )
 
-    async def start(self, host: str, supervisor: TaskSupervisor) -> None:
-        """Listen. Raises StartError."""
+    async def start(self, host: str, supervisor: TaskSupervisor, *, reuse_port: bool = False) -> None:
+        """Listen; `reuse_port`: further processes may listen on the port, too. Raises StartError."""
         settings = self._settings
         server = grpc.aio.server(
             options=(
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(reuse_port)),
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.server.max_pending_requests", _MOST_PENDING_CALLS),
@@ -197,9 +196,10 @@ class GrpcFace:
         )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((NAME, reflection.SERVICE_NAME), server, POOL)
-        server.add_generic_rpc_handlers((self._handler,))
-        self._routing.port = await self._ports.start(server, host, settings.grpc_server_port, supervisor)
+        server.add_generic_rpc_handlers((self._handler, LateReflection((NAME,))))
+        self._routing.port = await self._ports.start(
+            server, host, settings.grpc_server_port, supervisor, reuse_port=reuse_port
+        )
         self._server = server
         for name in ("", NAME):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

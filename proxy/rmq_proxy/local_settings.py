@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError, load
 from rmq_remoting.daemon.unsupported_settings import UnsupportedSetting, other_than
 
-from .daemon_settings import UNSUPPORTED, known_keys, read_json
+from .apache_settings import UNSUPPORTED, known_keys, read_json
 from .settings import ProxySettings
 
 _LOCAL = UnsupportedSetting(

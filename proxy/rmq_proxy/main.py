@@ -12,7 +12,8 @@ from rmq_remoting.daemon.command_line import command_parser, load_from, print_co
 from rmq_remoting.daemon.configuration import Configuration
 from rmq_remoting.daemon.lifecycle import run_command, run_daemon
 
-from .daemon_settings import ProxyDaemonSettings, known_keys, read_json
+from .apache_settings import known_keys, read_json
+from .daemon_settings import ProxyDaemonSettings
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor

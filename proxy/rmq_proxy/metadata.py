@@ -34,11 +34,8 @@ from .statuses import Refusal
 log = logging.getLogger("rmq.proxy")
 
 _MESSAGE_TYPE: Final = "message.type"
-_DELAYS: Final = (
-    PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_TIMER_DELIVER_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELAY_MS,
+_DELAYS: Final = frozenset(
+    {PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS}
 )
 
 
@@ -57,7 +54,7 @@ def type_of(properties: Mapping[str, str]) -> TopicType:
     """Return the type of a message by its properties."""
     if properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
         return TopicType.TRANSACTION
-    if any(name in properties for name in _DELAYS):
+    if not _DELAYS.isdisjoint(properties):
         return TopicType.DELAY
     return TopicType.FIFO if PROPERTY_SHARDING_KEY in properties else TopicType.NORMAL
 

@@ -6,7 +6,7 @@ Source: Apache RocketMQ 5.3.3, SendMessageActivity.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from rmq_remoting.message import Message
@@ -34,7 +34,11 @@ from .settings import ProxySettings
 from .statuses import Refusal
 from .validation import check_characters, check_key, check_message_group, check_tag
 
+# protobuf looks up the name of a code anew at each use.
 _PROPERTY_KEY: Final = Code.ILLEGAL_MESSAGE_PROPERTY_KEY
+_MESSAGE_ID: Final = Code.ILLEGAL_MESSAGE_ID
+_TRANSACTION: Final = pb.TRANSACTION
+_GZIP: Final = pb.GZIP
 
 
 def _now_ms() -> int:
@@ -50,8 +54,9 @@ class OutgoingMessages:
 
     def convert(self, message: pb.Message, peer: str) -> Message:
         """Return the message to store. `peer`: the client's address. Raises Refusal."""
-        self._check_body(message.body)
-        converted = Message(message.topic.name, message.body)
+        body = message.body
+        self._check_body(body)
+        converted = Message(message.topic.name, body)
         converted.properties = self._properties(message, peer)
         return converted
 
@@ -64,16 +69,13 @@ class OutgoingMessages:
 
     def _properties(self, message: pb.Message, peer: str) -> dict[str, str]:
         system = message.system_properties
-        properties = self._user_properties(message)
-        if system.tag:
-            properties[PROPERTY_TAGS] = system.tag
-        if system.keys:
-            properties[PROPERTY_KEYS] = KEY_SEPARATOR.join(system.keys)
-        if not system.message_id.strip():
-            raise Refusal(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
-        check_characters(system.message_id, Code.ILLEGAL_MESSAGE_ID, "message id")
-        properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = system.message_id
-        if system.message_type == pb.TRANSACTION:
+        properties = self._user_properties(message.user_properties, system)
+        message_id = system.message_id
+        if not message_id.strip():
+            raise Refusal(_MESSAGE_ID, "message id cannot be empty")
+        check_characters(message_id, _MESSAGE_ID, "message id")
+        properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = message_id
+        if system.message_type == _TRANSACTION:
             properties[PROPERTY_TRANSACTION_PREPARED] = "true"
             if system.HasField("orphaned_transaction_recovery_duration"):
                 seconds = system.orphaned_transaction_recovery_duration.seconds
@@ -84,41 +86,49 @@ class OutgoingMessages:
         properties[PROPERTY_RECONSUME_TIME] = str(system.delivery_attempt)
         # Brokers check the transactions of a topic with its producers: the group is named after the topic.
         properties[PROPERTY_PRODUCER_GROUP] = message.topic.name
-        if system.message_group:
-            check_message_group(system.message_group, self._settings.max_message_group_size)
-            properties[PROPERTY_SHARDING_KEY] = system.message_group
-        if system.trace_context:
-            check_characters(system.trace_context, _PROPERTY_KEY, "the trace context")
-            properties[PROPERTY_TRACE_CONTEXT] = system.trace_context
-        born_host = system.born_host if system.born_host.strip() else peer
+        if message_group := system.message_group:
+            check_message_group(message_group, self._settings.max_message_group_size)
+            properties[PROPERTY_SHARDING_KEY] = message_group
+        if trace_context := system.trace_context:
+            check_characters(trace_context, _PROPERTY_KEY, "the trace context")
+            properties[PROPERTY_TRACE_CONTEXT] = trace_context
+        born_host = system.born_host
+        if not born_host.strip():
+            born_host = peer
         if born_host:
             check_characters(born_host, _PROPERTY_KEY, "the born host")
             properties[PROPERTY_BORN_HOST] = born_host
         if system.HasField("born_timestamp"):
             properties[PROPERTY_BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
-        return {name: value for name, value in properties.items() if value}
+        return properties
 
-    def _user_properties(self, message: pb.Message) -> dict[str, str]:
-        """Return the application's properties. Tag and keys count into their limit."""
-        properties = dict(message.user_properties)
-        settings, system = self._settings, message.system_properties
-        if len(properties) > settings.user_property_max_num:
+    def _user_properties(self, given: Mapping[str, str], system: pb.SystemProperties) -> dict[str, str]:
+        """Return the application's properties with tag and keys, which count into their limit."""
+        settings = self._settings
+        if len(given) > settings.user_property_max_num:
             raise Refusal(
                 Code.MESSAGE_PROPERTIES_TOO_LARGE,
                 f"too many user properties, max is {settings.user_property_max_num}",
             )
         size = 0
-        for name, value in properties.items():
+        properties: dict[str, str] = {}
+        for name, value in given.items():
             if name in RESERVED_NAMES:
                 raise Refusal(_PROPERTY_KEY, f"property is used by system: {name}")
             check_characters(name, _PROPERTY_KEY, "the key of property")
             check_characters(value, _PROPERTY_KEY, "the value of property")
             size += len(name.encode()) + len(value.encode())
-        check_tag(system.tag)
-        size += len(system.tag.encode())
-        for key in system.keys:
+            if value:
+                properties[name] = value
+        if tag := system.tag:
+            check_tag(tag)
+            size += len(tag.encode())
+            properties[PROPERTY_TAGS] = tag
+        for key in (keys := system.keys):
             check_key(key)
             size += len(key.encode())
+        if any(keys):
+            properties[PROPERTY_KEYS] = KEY_SEPARATOR.join(keys)
         if size > settings.max_user_property_size:
             raise Refusal(
                 Code.MESSAGE_PROPERTIES_TOO_LARGE,
@@ -147,8 +157,8 @@ class OutgoingMessages:
 def sys_flag_of(message: pb.Message) -> int:
     """Return the system flag of a message: compression and transaction."""
     system, flag = message.system_properties, 0
-    if system.body_encoding == pb.GZIP:
+    if system.body_encoding == _GZIP:
         flag |= MessageSysFlag.COMPRESSED
-    if system.message_type == pb.TRANSACTION:
+    if system.message_type == _TRANSACTION:
         flag |= MessageSysFlag.TRANSACTION_PREPARED
     return flag

@@ -84,7 +84,7 @@ class Proxy:
     async def start(self) -> str:
         """Start serving, and return the text of the ready line. Raises StartError."""
         host = self._settings.bind_address
-        await self._face.start(host, self._supervisor)
+        await self._face.start(host, self._supervisor, reuse_port=self._settings.reuse_port)
         remoting = ""
         if self._remoting is not None:
             await self._remoting.start(host, self._supervisor)

@@ -21,7 +21,7 @@ from rmq_remoting.sys_flags import PullSysFlag
 from .brokers import Brokers
 from .calls import Call
 from .held_calls import HeldCalls
-from .messages import message_of, unpack_bodies
+from .messages import fill, unpack_bodies
 from .protocol import definition_pb2 as pb
 from .protocol import service_pb2 as rpc
 from .protocol.definition_pb2 import Code
@@ -62,7 +62,9 @@ class Pulling:
             pulling.cancel()
         yield rpc.PullMessageResponse(status=outcome)
         for message in messages:
-            yield rpc.PullMessageResponse(message=message_of(message))
+            response = rpc.PullMessageResponse()
+            fill(response.message, message)
+            yield response
         yield rpc.PullMessageResponse(next_offset=next_offset)
 
     async def update_offset(self, call: Call, request: rpc.UpdateOffsetRequest) -> rpc.UpdateOffsetResponse:

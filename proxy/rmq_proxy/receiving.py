@@ -24,7 +24,7 @@ from .calls import Call
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
 from .held_calls import HeldCalls
-from .messages import message_of
+from .messages import fill
 from .pops import Popped, PopRequest, Pops
 from .protocol import definition_pb2 as pb
 from .protocol import service_pb2 as rpc
@@ -83,7 +83,9 @@ class Receiving:
             if popped.messages:
                 yield rpc.ReceiveMessageResponse(status=ok())
                 for message in popped.messages:
-                    yield rpc.ReceiveMessageResponse(message=message_of(message))
+                    response = rpc.ReceiveMessageResponse()
+                    fill(response.message, message)
+                    yield response
                     undelivered.pop(0)
             else:
                 yield rpc.ReceiveMessageResponse(status=_nothing(popped))
@@ -103,9 +105,9 @@ class Receiving:
     async def acknowledge(self, call: Call, request: rpc.AckMessageRequest) -> rpc.AckMessageResponse:
         """Acknowledge messages; each has a status of its own. Raises Refusal."""
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
-        entries = await asyncio.gather(
-            *(self._acknowledged(call, topic, group, entry) for entry in request.entries)
-        )
+        works = [self._acknowledged(call, topic, group, entry) for entry in request.entries]
+        # Most clients acknowledge one message a call, which needs no task of its own.
+        entries = [await works[0]] if len(works) == 1 else await asyncio.gather(*works)
         return rpc.AckMessageResponse(
             status=combined((entry.status.code for entry in entries), "ack message result is empty"),
             entries=entries,
@@ -188,7 +190,7 @@ class Receiving:
         self._sort_out(popped, subscription, group, topic, max_attempts)
         if renews:
             for message in popped.messages:
-                handle = ReceiptHandle.parse(message.properties[PROPERTY_POP_CK])
+                handle = _handle_of(message)
                 self._renewals.hold(
                     call.client_id, group, topic, message.msg_id, handle, message.reconsume_times
                 )
@@ -223,11 +225,13 @@ class Receiving:
         become dead letters.
         """
         wanted: list[MessageExt] = []
+        tags = subscription.tags
         for message in popped.messages:
-            handle = ReceiptHandle.parse(message.properties[PROPERTY_POP_CK])
-            if subscription.tags and message.tags not in subscription.tags:
-                self._start(self._quietly(self._pops.acknowledge(group, topic, handle), message))
+            if tags and message.tags not in tags:
+                acknowledgement = self._pops.acknowledge(group, topic, _handle_of(message))
+                self._start(self._quietly(acknowledgement, message))
             elif message.reconsume_times >= max_attempts:
+                handle = _handle_of(message)
                 forward = self._pops.forward_to_dead_letters(group, topic, handle, message.msg_id)
                 self._start(self._quietly(forward, message))
             else:
@@ -248,7 +252,7 @@ class Receiving:
         """Make a message visible again that could not be written to the client."""
         self.undelivered += 1
         group, topic = request.group.name, request.message_queue.topic.name
-        handle = ReceiptHandle.parse(message.properties[PROPERTY_POP_CK])
+        handle = _handle_of(message)
         newest = await self._renewals.take(call.client_id, group, message.msg_id, handle)
         change = self._pops.change_invisible(group, topic, newest, _UNDELIVERED_INVISIBLE_MS)
         await self._quietly(change, message)
@@ -297,6 +301,10 @@ def subscription_of(topic: str, expression: pb.FilterExpression) -> Subscription
         return Subscription(topic, Sql(text) if by_properties else text or SUBSCRIBE_ALL, 0)
     except UsageError as error:
         raise Refusal(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
+
+
+def _handle_of(message: MessageExt) -> ReceiptHandle:
+    return ReceiptHandle.parse(message.properties[PROPERTY_POP_CK])
 
 
 def _assumed_settings(request: rpc.ReceiveMessageRequest) -> pb.Settings:

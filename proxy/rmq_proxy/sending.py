@@ -80,10 +80,15 @@ class Sending:
             expected = await self._metadata.topic_type(outgoing.topic)
             for message in outgoing.messages:
                 check_type(expected, type_of(message.properties))
-        queue = (await self._brokers.route(outgoing.topic)).queue_for(outgoing.message_group)
+        route = await self._brokers.route(outgoing.topic)
+        queue = route.queue_for(outgoing.message_group)
         if queue is None:
             raise Refusal(Code.FORBIDDEN, "no writable queue")
-        response = await self._store(outgoing, queue, call)
+        own = self._brokers.own
+        address = route.master(queue.broker_name) if own is None else own.address
+        if address is None:
+            raise Refusal(Code.FORBIDDEN, "no writable queue")
+        response = await self._store(outgoing, queue, address, call)
         entries = _entries(outgoing, queue, response)
         return rpc.SendMessageResponse(
             status=combined((entry.status.code for entry in entries), "send status is empty"),
@@ -164,13 +169,10 @@ class Sending:
             raise Refusal(Code.BAD_REQUEST, "compressed messages cannot be in a batch: send them one by one")
         return _Outgoing(topic, messages, 0, "")
 
-    async def _store(self, outgoing: _Outgoing, queue: MessageQueue, call: Call) -> RemotingCommand:
+    async def _store(
+        self, outgoing: _Outgoing, queue: MessageQueue, address: str, call: Call
+    ) -> RemotingCommand:
         about = f"send to {queue}"
-        address = (await self._brokers.route(outgoing.topic)).master(queue.broker_name)
-        if self._brokers.own is not None:
-            address = self._brokers.own.address
-        if address is None:
-            raise Refusal(Code.FORBIDDEN, "no writable queue")
         is_batch = len(outgoing.messages) > 1
         first = outgoing.messages[0]
         target = SendTarget(
@@ -213,18 +215,17 @@ def _entries(
         return [rpc.SendResultEntry(status=refused) for _ in outgoing.messages]
     with readable(queue.broker_name, f"send to {queue}"):
         stored = SendMessageResponseHeader.decode(response.ext_fields)
+    is_half = MessageSysFlag.transaction_type(outgoing.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED
     entries: list[rpc.SendResultEntry] = []
     for number, message in enumerate(outgoing.messages):
-        entry = rpc.SendResultEntry(
-            status=ok(),
-            message_id=message.unique_key or "",
-            offset=stored.queue_offset + number,
-            recall_handle=stored.recall_handle or "",
-        )
-        if MessageSysFlag.transaction_type(outgoing.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED:
-            entry.transaction_id = _transaction_id(entry.message_id, queue, stored)
-        else:
-            entry.transaction_id = stored.transaction_id or ""
+        message_id = message.unique_key or ""
+        entry = rpc.SendResultEntry(status=ok(), message_id=message_id, offset=stored.queue_offset + number)
+        if stored.recall_handle:
+            entry.recall_handle = stored.recall_handle
+        if is_half:
+            entry.transaction_id = _transaction_id(message_id, queue, stored)
+        elif stored.transaction_id:
+            entry.transaction_id = stored.transaction_id
         entries.append(entry)
     return entries
 

@@ -13,6 +13,11 @@ from .protocol.definition_pb2 import Code, Status
 
 log = logging.getLogger("rmq.proxy")
 
+# protobuf looks up the name of a code anew at each use, which takes longer than a small message.
+_OK: Final = Code.OK
+_SUCCESS: Final = Status(code=_OK, message=Code.Name(_OK))
+_ALL_OK: Final = frozenset({_OK})
+
 _CODES: Final = {
     int(ResponseCode.SYSTEM_BUSY): Code.TOO_MANY_REQUESTS,
     int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED): Code.NOT_IMPLEMENTED,
@@ -34,8 +39,8 @@ def status(code: Code, message: str | None = None) -> Status:
 
 
 def ok() -> Status:
-    """Return the status of success."""
-    return status(Code.OK)
+    """Return the status of success, which is shared: responses copy it, and nobody changes it."""
+    return _SUCCESS
 
 
 def status_of(error: Exception) -> Status:
@@ -57,6 +62,8 @@ def status_of(error: Exception) -> Status:
 def combined(codes: Iterable[Code], without_entries: str) -> Status:
     """Return the status over all entries of a response: their common one, or MULTIPLE_RESULTS."""
     different = set(codes)
+    if different == _ALL_OK:
+        return _SUCCESS
     if not different:
         return status(Code.INTERNAL_SERVER_ERROR, without_entries)
     return status(different.pop() if len(different) == 1 else Code.MULTIPLE_RESULTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import ConnectError, TlsError
 from .framing import MAX_FRAME_BYTES
+from .memory_transport import Link
 from .signing import RequestSigner, SigningConnection
 from .tasks import is_being_cancelled, shielded
 
@@ -67,8 +68,12 @@ class RemotingClient:
         on_close: Callable[[str], None] | None = None,
         signer: RequestSigner | None = None,
         tls: ClientTls | None = None,
+        links: Mapping[str, Link] | None = None,
     ) -> None:
-        """`signer` signs every request; `tls` encrypts every connection."""
+        """`signer` signs every request; `tls` encrypts every connection.
+
+        `links` connect to servers of this process, by address, without a socket and without TLS.
+        """
         self.dispatcher = dispatcher or Dispatcher()
         self.statistics = ConnectionStatistics()
         self._settings = replace(
@@ -79,6 +84,7 @@ class RemotingClient:
         self._on_close = on_close
         self._signer = signer
         self._tls = tls
+        self._links = links or {}
         self._connections: dict[str, Connection] = {}
         # Including connections that are closing: their peers may take time to read the last bytes.
         self._not_ended: set[Connection] = set()
@@ -161,11 +167,15 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         host, port = split_address(address)
         connection = self._new_connection(address)
+        link = self._links.get(address)
         try:
-            async with asyncio.timeout(self._connect_timeout_seconds):
-                await loop.create_connection(
-                    lambda: connection.as_protocol, host, port, **self._tls_arguments(host)
-                )
+            if link is not None:
+                link(connection.as_protocol)
+            else:
+                async with asyncio.timeout(self._connect_timeout_seconds):
+                    await loop.create_connection(
+                        lambda: connection.as_protocol, host, port, **self._tls_arguments(host)
+                    )
         except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: an impossible host name
             failure = self._failure(address, error)
             self._note_failure(address, failure, loop.time())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -15,12 +16,15 @@ from .admission import Admission
 from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import RemotingError
+from .memory_transport import connect_in_memory
 from .peer_address import address_text
 from .protocol_detection import ProtocolDetector, ServerTls, TlsMode, speaks_http2
 from .repeated_event import RepeatedEvent
 
 log = logging.getLogger(__name__)
 
+_LOOPBACK: Final = "127.0.0.1"
+_EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})
 # Bytes that peers do not read, on all connections of a listener together.
 _MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # Interval of counting them. They are counted sooner once so much was written since: 1,000 peers that asked
@@ -43,15 +47,18 @@ class TlsStatistics:
     plain_refused: int = 0  # plain text although TLS is enforced
 
 
-def bind_socket(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """Bind a port without listening yet, for a daemon that needs its port number to build its parts.
 
-    Port 0 binds any free one. Raises OSError.
+    Port 0 binds any free one. `reuse_port`: other processes may bind it in the same way, and the system
+    spreads connections over them. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted sockets inherit it
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_KERNEL_BYTES)
         bound.bind((host, port))
@@ -176,6 +183,20 @@ class RemotingServer:
         return len(self.connections) + len(self._detectors)
 
     # --- new connections ---
+
+    def link(self, protocol: asyncio.Protocol) -> None:
+        """Connect a client of this process, without a socket and without TLS. Raises OSError.
+
+        The client shows the host that it would connect from, with the port 0.
+        """
+        if self._server is None or not self._server.sockets:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "the server accepts no connections")
+        host = str(self._server.sockets[0].getsockname()[0])
+        host = _LOOPBACK if host in _EVERY_INTERFACE else host
+        connection = Connection(self.dispatcher, self._settings, self.statistics, self._opened, self._closed)
+        connect_in_memory(
+            asyncio.get_running_loop(), protocol, (host, 0), connection.as_protocol, (host, self.port)
+        )
 
     def _accept(self) -> asyncio.Protocol:
         if self._tls is not None or self._on_http2 is not None:

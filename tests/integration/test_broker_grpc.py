@@ -15,9 +15,10 @@ from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_remoting.daemon.configuration import Override, SettingsError, load
 from rmq_remoting.daemon.lifecycle import StartError
-from tests.support.brokers import RunningBroker, broker_configuration
+from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.grpc_client import GrpcClient, grpc_client, message, resource
+from tests.support.namesrv import running_namesrv
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.waiting import until
 
@@ -147,3 +148,25 @@ async def test_a_taken_port_is_named(cluster: RunningCluster, tmp_path: Path) ->
     with pytest.raises(StartError, match="grpcServerPort chooses the port"):
         await broker.start()
     await broker.stop()
+
+
+async def test_a_receipt_outlives_a_restart_of_its_broker(tmp_path: Path) -> None:
+    async with running_namesrv(tmp_path) as namesrv:
+        port = free_port()
+        keys = {"namesrvAddr": namesrv.address, "grpcServerPort": port}
+        async with (
+            running_broker(tmp_path, **keys),
+            grpc_client(f"{LOOPBACK}:{port}") as client,
+            Admin(namesrv.address) as admin,
+        ):
+            await admin.create_topic("R", queues=1)
+            await client.consume("G", "R")
+            await client.receive("G", "R")
+            assert (await client.send(message("R"))).status.code == pb.OK
+            received = await client.receive_all("G", "R", 1)
+        async with running_broker(tmp_path, **keys) as broker, grpc_client(f"{LOOPBACK}:{port}") as client:
+            in_flight = broker.services.pops.in_flight
+            assert len(in_flight) == 1
+            answer = await client.acknowledge("G", "R", *received)
+            assert [entry.status.code for entry in answer.entries] == [pb.OK]
+            await until(lambda: len(in_flight) == 0)

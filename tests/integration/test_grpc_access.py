@@ -13,7 +13,8 @@ import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_client import Credentials
-from rmq_proxy.daemon_settings import ProxyDaemonSettings, known_keys
+from rmq_proxy.apache_settings import known_keys
+from rmq_proxy.daemon_settings import ProxyDaemonSettings
 from rmq_proxy.local_settings import load_local_settings
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc

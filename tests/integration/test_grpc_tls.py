@@ -16,7 +16,8 @@ from typing import Any
 import grpc
 import pytest
 
-from rmq_proxy.daemon_settings import ProxyDaemonSettings, known_keys
+from rmq_proxy.apache_settings import known_keys
+from rmq_proxy.daemon_settings import ProxyDaemonSettings
 from rmq_proxy.network import front as front_module
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rmq_remoting.admission import Admission, ConnectionLimits
 from rmq_remoting.client import RemotingClient, split_address
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection, ConnectionSettings
@@ -45,7 +46,7 @@ class Held:
 class Server:
     """A server of ours: 10 echoes, 11 holds, 12 counts one-way requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.held = Held()
         self.oneway: list[RemotingCommand] = []
         dispatcher = Dispatcher()
@@ -53,7 +54,7 @@ class Server:
         dispatcher.register([10, 200_050], lambda connection, asked: asked.response(0, body=asked.body), tier)
         dispatcher.register([11], self.held, tier)
         dispatcher.register([12], lambda connection, asked: self.oneway.append(asked), tier)
-        self.listener = RemotingServer(dispatcher)
+        self.listener = RemotingServer(dispatcher, **options)
 
     @property
     def address(self) -> str:
@@ -61,8 +62,8 @@ class Server:
 
 
 @asynccontextmanager
-async def running_server() -> AsyncIterator[Server]:
-    server = Server()
+async def running_server(**options: Any) -> AsyncIterator[Server]:
+    server = Server(**options)
     await server.listener.start(LOOPBACK, 0)
     try:
         yield server
@@ -534,3 +535,69 @@ async def test_a_caller_cancelled_during_the_stop_is_cancelled() -> None:
         await client.stop()
         with pytest.raises(asyncio.CancelledError):
             await caller
+
+
+# --- servers of the same process ---
+
+
+@asynccontextmanager
+async def linked() -> AsyncIterator[tuple[Server, RemotingClient]]:
+    """A server, and a client that reaches it without a socket."""
+    async with (
+        running_server() as server,
+        running_client(links={server.address: server.listener.link}) as client,
+    ):
+        yield server, client
+
+
+async def test_a_link_carries_requests_without_a_socket() -> None:
+    async with linked() as (server, client):
+        body = bytes(3_000_000)
+        answer = await client.request(server.address, request(body=body), 3.0)
+        assert answer.body == body
+        (connection,) = server.listener.connections
+        assert (connection.descriptor, connection.peer) == (-1, f"{LOOPBACK}:0")
+        assert connection.local_address == (LOOPBACK, server.listener.port)
+        await client.oneway(server.address, request(12))
+        await until(lambda: len(server.oneway) == 1)
+
+
+async def test_the_end_of_a_client_ends_its_link() -> None:
+    async with linked() as (server, client):
+        await client.request(server.address, request(), 3.0)
+        await client.stop()
+        await until(lambda: not server.listener.connections)
+        assert server.listener.statistics.closed == 1
+
+
+async def test_a_server_that_stops_ends_its_links() -> None:
+    async with linked() as (server, client):
+        waiting = asyncio.ensure_future(client.request(server.address, request(11), 3.0))
+        await until(lambda: len(server.held.requests) == 1)
+        address = server.address
+        await server.listener.stop(grace_seconds=0.2)
+        with pytest.raises(ConnectionClosed):
+            await waiting
+        with pytest.raises(ConnectError, match=f"cannot connect to {address}: .*accepts no connections"):
+            await client.request(address, request(), 3.0)
+
+
+async def test_a_link_that_was_closed_is_opened_again() -> None:
+    async with linked() as (server, client):
+        await client.request(server.address, request(), 3.0)
+        client.close_address(server.address)
+        assert (await client.request(server.address, request(), 3.0)).code == 0
+        assert server.listener.statistics.opened == 2
+
+
+async def test_links_count_as_connections_of_their_host() -> None:
+    limits = ConnectionLimits(per_host=1)
+    async with running_server(admission=Admission(limits)) as server:
+        links = {server.address: server.listener.link}
+        async with running_client(links=links) as first, running_client(links=links) as second:
+            await first.request(server.address, request(), 3.0)
+            with pytest.raises(RequestError):
+                await second.request(server.address, request(), 3.0)
+        await until(lambda: not server.listener.connections)
+        async with running_client(links=links) as third:
+            assert (await third.request(server.address, request(), 3.0)).code == 0

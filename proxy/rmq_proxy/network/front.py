@@ -48,10 +48,12 @@ class Front:
         # The client's address by the address that the gRPC server sees.
         self.names: dict[str, str] = {}
 
-    async def listen(self, host: str, port: int) -> int:
-        """Listen, and return the port. Raises OSError."""
+    async def listen(self, host: str, port: int, *, reuse_port: bool = False) -> int:
+        """Listen, and return the port; `reuse_port`: further processes may, too. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _ClientSide(self), host or None, port, backlog=1024)
+        self._server = await loop.create_server(
+            lambda: _ClientSide(self), host or None, port, backlog=1024, reuse_port=reuse_port
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     def adopt(self, transport: asyncio.Transport, first: bytes) -> None:

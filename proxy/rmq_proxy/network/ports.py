@@ -34,8 +34,13 @@ class GrpcPorts:
         # The addresses of clients.
         self.peers = Peers()
 
-    async def start(self, server: Any, host: str, port: int, supervisor: TaskSupervisor) -> int:
-        """Start a gRPC server that listens, and return its port. Raises StartError."""
+    async def start(
+        self, server: Any, host: str, port: int, supervisor: TaskSupervisor, *, reuse_port: bool = False
+    ) -> int:
+        """Start a gRPC server that listens, and return its port. Raises StartError.
+
+        `reuse_port`: further processes may listen on the port. The options of `server` must say so, too.
+        """
         credentials: Any = None
         if self._mode is not TlsMode.DISABLED:
             credentials = await asyncio.to_thread(self.certificates.load)
@@ -43,7 +48,7 @@ class GrpcPorts:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if self._mode is TlsMode.PERMISSIVE:
-                return await self._start_with_front(server, credentials, host, port)
+                return await self._start_with_front(server, credentials, host, port, reuse_port=reuse_port)
             if self._mode is TlsMode.ENFORCING:
                 bound = int(server.add_secure_port(address, credentials))
             else:
@@ -77,7 +82,9 @@ class GrpcPorts:
         if self._front is not None:
             self._front.close()
 
-    async def _start_with_front(self, server: Any, credentials: Any, host: str, port: int) -> int:
+    async def _start_with_front(
+        self, server: Any, credentials: Any, host: str, port: int, *, reuse_port: bool
+    ) -> int:
         plain_port = server.add_insecure_port(f"{_LOOPBACK}:0")
         tls_port = server.add_secure_port(f"{_LOOPBACK}:0", credentials)
         front = Front(
@@ -86,7 +93,7 @@ class GrpcPorts:
         self.peers.names, self.peers.all_named = front.names, True
         await server.start()
         self._front = front
-        return await front.listen(host, port)
+        return await front.listen(host, port, reuse_port=reuse_port)
 
 
 def _own_tls() -> ssl.SSLContext:

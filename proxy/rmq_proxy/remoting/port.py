@@ -29,7 +29,7 @@ from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.draining import all_answered
 from rmq_remoting.framing import MAX_FRAME_BYTES, MAX_REQUEST_BODY_BYTES, MAX_REQUEST_HEADER_BYTES
 from rmq_remoting.protocol_detection import HTTP2_NAME, ServerTls, TlsMode
-from rmq_remoting.server import RemotingServer
+from rmq_remoting.server import RemotingServer, bind_socket
 from rmq_remoting.tiers import InlineTier
 
 from ..access.requests import RequestAccess
@@ -109,7 +109,8 @@ class RemotingPort:
         """Listen. Raises StartError."""
         wanted = self._settings.remoting_listen_port
         try:
-            self._routes.port = await self._server.start(host, wanted)
+            bound = bind_socket(host, wanted, reuse_port=self._settings.reuse_port)
+            self._routes.port = await self._server.start_on(bound)
         except OSError as error:
             raise StartError(
                 f"the proxy cannot listen on {host}:{wanted}: {error.strerror or error}; remotingListenPort "

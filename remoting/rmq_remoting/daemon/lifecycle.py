@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import logging
 import os
 import resource
@@ -73,8 +74,12 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
     """Run a command line and return its exit code. Bad settings become a message and exit code 2, a package
     that is not installed becomes a message and exit code 1.
 
-    `command` gets the arguments (by default those of the process) and returns its exit code.
+    `command` gets the arguments (by default those of the process) and returns its exit code. It runs without
+    cycle collections until `prepare_process`: modules leave few cycles, and collections among them take a
+    tenth of the start.
     """
+    collects = gc.isenabled()
+    gc.disable()
     try:
         code = command(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
@@ -101,6 +106,9 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
         # `--print-config | head`: the reader has gone, and Python would report that at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
+    finally:
+        if collects:
+            gc.enable()
 
 
 def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_seconds: float = 5.0) -> int:

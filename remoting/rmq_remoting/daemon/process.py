@@ -35,3 +35,4 @@ def prepare_process(
     # The objects loaded so far live as long as the process: exclude them from cycle collections.
     gc.collect()
     gc.freeze()
+    gc.enable()

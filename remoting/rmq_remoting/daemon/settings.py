@@ -158,7 +158,7 @@ class SettingsGroup(BaseModel):
     A daemon's own model sets `unsupported` to the values that it refuses, for any known key.
     """
 
-    model_config = ConfigDict(populate_by_name=True, extra="forbid", strict=False)
+    model_config = ConfigDict(populate_by_name=True, extra="forbid", strict=False, defer_build=True)
     unsupported: ClassVar[tuple[UnsupportedSetting, ...]] = ()
 
     def resolve(self) -> list[str]:

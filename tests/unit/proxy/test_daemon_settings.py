@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_proxy.daemon_settings import ProxyDaemonSettings, known_keys, read_json
+from rmq_proxy.apache_settings import known_keys, read_json
+from rmq_proxy.daemon_settings import ProxyDaemonSettings
 from rmq_proxy.local_settings import LocalProxySettings, load_local_settings
 from rmq_remoting.daemon.configuration import SettingsError, load
 from rmq_remoting.daemon.settings import describe_settings

@@ -183,3 +183,16 @@ def test_a_topic_refuses_messages_of_another_type() -> None:
     with pytest.raises(Refusal, match="the expected type is FIFO, but actual type is NORMAL") as refused:
         check_type(TopicType.FIFO, TopicType.NORMAL)
     assert refused.value.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+def test_properties_without_a_value_are_not_stored() -> None:
+    message = _message()
+    message.user_properties["colour"] = ""
+    message.system_properties.keys.append("")
+    message.system_properties.born_host = " "
+    assert _properties(message) == {
+        "UNIQ_KEY": "01ID",
+        "PGROUP": "T",
+        "RECONSUME_TIME": "0",
+        "__BORNHOST": PEER,
+    }

@@ -6,8 +6,9 @@ import pytest
 
 from rmq_client.errors import BrokerUnreachable, TimedOut, TopicNotFound, broker_error
 from rmq_proxy.calls import peer_address
+from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_proxy.protocol.definition_pb2 import Code
-from rmq_proxy.statuses import Refusal, combined, status_of
+from rmq_proxy.statuses import Refusal, combined, ok, status_of
 from rmq_remoting.codes import ResponseCode
 
 
@@ -38,6 +39,14 @@ def test_an_error_has_the_code_that_apaches_proxy_gives(error: Exception, code: 
     status = status_of(error)
     assert status.code == code
     assert text in status.message
+
+
+def test_a_response_copies_the_shared_status_of_success() -> None:
+    response = rpc.AckMessageResponse(
+        status=ok(), entries=[rpc.AckMessageResultEntry(status=combined([Code.OK], ""))]
+    )
+    response.status.message = response.entries[0].status.message = "changed"
+    assert (ok().code, ok().message) == (Code.OK, "OK")
 
 
 def test_entries_have_one_status_or_several() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -199,3 +200,14 @@ async def test_a_closed_standard_output_is_no_error() -> None:
     os.close(write_end)
     _, said = await process.communicate()
     assert (process.returncode, said) == (lifecycle.EXIT_FAILURE, b"")
+
+
+def test_a_command_loads_its_modules_without_cycle_collections() -> None:
+    during: list[bool] = []
+
+    def command(arguments: Sequence[str]) -> int:
+        during.append(gc.isenabled())
+        return 0
+
+    assert lifecycle.run_command(command, []) == 0
+    assert (during, gc.isenabled()) == ([False], True)

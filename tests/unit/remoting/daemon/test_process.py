@@ -25,6 +25,7 @@ def test_logs_are_set_up_notes_are_logged_and_the_interpreter_is_tuned(
     monkeypatch.setattr(process, "set_log_level", lambda level: done.append(("level", level)))
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: done.append(("switch", seconds)))
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(gc, "enable", lambda: done.append("enable"))
     configuration = load(DaemonSettings, None, [Override("logLevel", "ERROR")])
     configuration.notes.append("port 1 is ignored")
     settings = configuration.settings
@@ -33,7 +34,7 @@ def test_logs_are_set_up_notes_are_logged_and_the_interpreter_is_tuned(
         prepare_process(configuration, "rmq.small", {"shard": "b-0"})
 
     logs = ("logs", (settings.log_level, settings.log_format), {"shard": "b-0"})
-    assert done == [logs, ("switch", 0.0005), "freeze"]
+    assert done == [logs, ("switch", 0.0005), "freeze", "enable"]
     assert [(record.name, record.message) for record in caplog.records] == [
         ("rmq.small", "port 1 is ignored")
     ]

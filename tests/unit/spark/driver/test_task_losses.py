@@ -59,7 +59,7 @@ class Batches:
         self.found.append((queue, begin, end))
 
     def settle(self, **ends: int) -> list[tuple[QueueKey, int, int]]:
-        """Return what was lost when the query has read to these offsets."""
+        """Return the losses that the reader reports once the query has read to these offsets."""
         self.found = []
         start = {queue: ends[queue.broker] for queue in (A, B) if queue.broker in ends}
         self.losses.settle(QueueOffsets(start))
