@@ -64,3 +64,19 @@ async def test_a_port_is_not_shared_unless_both_want_it(cluster: RunningCluster)
         with pytest.raises(StartError, match="remotingListenPort chooses the port"):
             async with running_proxy(cluster.address, **{**_ports_of(one), "grpcServerPort": 0}):
                 pass
+
+
+async def test_a_shared_remoting_port_takes_no_grpc(cluster: RunningCluster) -> None:
+    for reuse_port, is_served in ((False, True), (True, False)):
+        async with (
+            running_proxy(cluster.address, reusePort=reuse_port) as proxy,
+            grpc.aio.insecure_channel(proxy.remoting_address) as channel,
+        ):
+            call = GrpcClient(channel, "client-1", "5.0.7").call(
+                "QueryRoute", rpc.QueryRouteRequest(topic=resource("T")), deadline=5.0
+            )
+            if is_served:
+                assert (await call).status.code == pb.OK
+            else:
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await call

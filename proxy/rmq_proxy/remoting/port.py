@@ -92,7 +92,11 @@ class RemotingPort:
             tls.tls_server_mode is TlsMode.ENFORCING
             and tls.client_authentication is ClientAuthentication.REQUIRE
         )
-        serves_http2 = settings.enable_remoting_local_proxy_grpc and not is_closed_to_itself
+        # With `reusePort` the system might pass such a connection to another process, which would see the
+        # address of this host.
+        serves_http2 = (
+            settings.enable_remoting_local_proxy_grpc and not is_closed_to_itself and not settings.reuse_port
+        )
         self._server = RemotingServer(
             self.dispatcher,
             tls=ServerTls(tls.tls_server_mode, self._http2_context) if serves_http2 else self.contexts.tls,
