@@ -79,6 +79,7 @@ def test_batches_with_one_kind_of_keys() -> None:
         assert hashes("T", keys) == plain("T", keys)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     "change",
     [
