@@ -28,6 +28,8 @@ from .cluster_admin import run
 log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 10.0
+# Further connections are closed at once. Their tasks go on, and count as tasks without a report.
+MAX_CONNECTIONS: Final = 1000
 
 
 class LossCollector:
@@ -38,6 +40,7 @@ class LossCollector:
         self._server = server
         self._lock = threading.Lock()
         self._reported = LossReport()
+        self._connections = 0
 
     @classmethod
     def open(cls, where: str, namesrv: str) -> LossCollector | None:
@@ -92,6 +95,10 @@ class LossCollector:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take the lines of one connection; end it after the first line that is no report of this query."""
+        if self._connections >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._connections += 1
         try:
             while line := await asyncio.wait_for(reader.readline(), _IDLE_SECONDS):
                 self._add(self._parsed(line))
@@ -103,6 +110,7 @@ class LossCollector:
         except (OSError, ValueError) as error:  # time-outs are OSErrors, too long a line is a ValueError
             log.info("connection for reports of losses ended cause=%r", error)
         finally:
+            self._connections -= 1
             writer.close()
 
     def _parsed(self, line: bytes) -> LossReport:

@@ -10,9 +10,10 @@ from contextlib import suppress
 
 import pytest
 
+from pyspark_rocketmq.driver import loss_collector
 from pyspark_rocketmq.driver.loss_collector import LossCollector
 from pyspark_rocketmq.offsets import QueueKey
-from pyspark_rocketmq.tasks.loss_reports import MAX_LINE_BYTES, LossReport, Reporter
+from pyspark_rocketmq.tasks.loss_reports import ACCEPTED, MAX_LINE_BYTES, LossReport, Reporter
 from pyspark_rocketmq.tasks.partitions import ReportAddress
 from pyspark_rocketmq.tasks.ranges import QueueRange
 from tests.support.waiting import until_in_thread
@@ -40,6 +41,19 @@ def test_report_arrives_before_the_task_ends(collector: LossCollector) -> None:
     assert Reporter().send(report, collector.address)
     assert collector.take() == report
     assert collector.take() == LossReport()
+
+
+def test_connections_beyond_the_limit_are_closed(
+    collector: LossCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_collector, "MAX_CONNECTIONS", 1)
+    report = LossReport([QueueRange(A, 0, 9)])
+    first = socket.create_connection((collector.address.host, collector.address.port))
+    with first, first.makefile("rb") as answers:
+        first.sendall(next(report.lines(collector.address.token)))
+        assert answers.readline() == ACCEPTED
+        assert not Reporter().send(report, collector.address)
+    until_in_thread(lambda: Reporter().send(report, collector.address))
 
 
 def test_report_of_many_ranges_takes_several_lines(collector: LossCollector) -> None:
