@@ -102,8 +102,8 @@ bench-instructions: $(COMPILED) ## count instructions per request in both forms,
 bench-growth: install $(COMPILED) ## measure how a send's cost grows, and draw charts into docs/images
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.growth
 
-bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
-	$(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)
+bench-spark: $(SPARK_BENCH_INSTALLED) $(COMPILED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
+	PYTHONPATH=$(CURDIR)/$(COMPILED) $(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)
 
 clean: ## remove everything that can be rebuilt
 	rm -rf $(VENV) $(SPARK_BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,14 @@ from typing import Final
 import pyspark
 
 from benchmarks.comparison import Figure
-from benchmarks.report import comparison_table, paragraph, processor, write_between
+from benchmarks.report import (
+    commit,
+    comparison_table,
+    paragraph,
+    processor,
+    python_build,
+    write_between,
+)
 from benchmarks.spark.rows import Measurement
 from benchmarks.spark.sides import CONNECTOR, KAFKA
 from benchmarks.spark.usage import Cpu
@@ -84,8 +90,8 @@ class SparkReport:
         """Return the conditions of the measurement."""
         scale = "" if self.scale == 1 else f" Sizes were {self.scale:g} of those that the lines name."
         text = (
-            f"Measured on {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores ({processor()}), Python "
-            f"{platform.python_version()}, PySpark {pyspark.__version__} with two threads, Kafka "
+            f"Measured on {datetime.now(UTC):%Y-%m-%d} at commit {commit()}: {os.cpu_count()} cores "
+            f"({processor()}), {python_build()}, PySpark {pyspark.__version__} with two threads, Kafka "
             f"{self.kafka_version}; brokers and Spark on one machine, {self.rounds} rounds in which the "
             f"sides take turns; it took {self.took_seconds / 60:.0f} minutes.{scale}"
         )
