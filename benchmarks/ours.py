@@ -88,9 +88,40 @@ def environment_of(checkout: Path | None) -> dict[str, str]:
     return environment
 
 
+async def load_output(checkout: Path | None, module: str, *options: str) -> Sequence[str]:
+    """Run a load program in a process of its own, and return the words that it prints. Raises RuntimeError.
+
+    `checkout` as for `our_servers`: the module of another checkout runs, with the code of that one.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *options,
+        cwd=None if checkout is None else _folder_of_benchmarks(checkout),
+        env=dict(os.environ) if checkout is None else environment_of(checkout),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"{module} of {checkout or 'this checkout'} ended with {process.returncode}")
+    return output.decode().split()
+
+
+def _folder_of_benchmarks(checkout: Path) -> Path:
+    for folder in (checkout, *checkout.resolve().parents):
+        if (folder / "benchmarks" / "sdk.py").is_file():
+            return folder
+    raise FileNotFoundError(f"no benchmarks/sdk.py in {checkout} or above it")
+
+
 def _start(home: Path, checkout: Path | None, name: str, *options: str) -> ServerProcess:
-    environment = environment_of(checkout)
-    return ServerProcess([str(_BIN / name), *options], log_path=home / f"{name}.log", environment=environment)
+    # The command of this environment may name an entry point that another checkout lacks.
+    program = [str(_BIN / name)]
+    if checkout is not None:
+        program = [sys.executable, "-m", f"{name.replace('-', '_')}.main"]
+    command = [*program, *options]
+    return ServerProcess(command, log_path=home / f"{name}.log", environment=environment_of(checkout))
 
 
 async def _ready_seconds(process: ServerProcess, began: float) -> float:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 
 import uvloop
 
+from benchmarks.ours import load_output
 from rmq_client import BatchPolicy, Message, Producer, Tracing
 
 _BATCHING_TASKS = 2000
@@ -30,17 +30,7 @@ async def sdk_sends(
     """Return messages per second, sent synchronously by `tasks` tasks (2,000 with automatic batching)."""
     words = [namesrv, topic, "--seconds", str(seconds), "--tasks", str(tasks)]
     words += ["--batching"] * batching + ["--trace"] * trace
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchmarks.sdk",
-        *words,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(f"the SDK's load ended with {process.returncode}")
-    return float(output.split()[-1])
+    return float((await load_output(None, "benchmarks.sdk", *words))[-1])
 
 
 async def _load(

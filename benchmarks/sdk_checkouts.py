@@ -6,15 +6,12 @@ that are used here.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.comparison import Figure, alternate
-from benchmarks.ours import environment_of, our_servers
+from benchmarks.ours import load_output, our_servers
 
 _RATE: Final = "messages/s"
 _TOPIC: Final = "Bench"
@@ -39,7 +36,7 @@ async def sdk_sends_beside(other: Path, *, rounds: int, seconds: int) -> Sequenc
             found = []
             for options in _SENDS.values():
                 words = ("benchmarks.sdk", address, _TOPIC, "--seconds", str(seconds), *options)
-                found.append(float((await _output(checkout, *words))[-1]))
+                found.append(float((await load_output(checkout, *words))[-1]))
             return found
 
         await alternate(
@@ -59,33 +56,9 @@ async def sdk_push_beside(other: Path, *, rounds: int) -> Sequence[Figure]:
         found = []
         for size in _BATCHES.values():
             amounts = ("--count", str(_DRAINED_COUNT), "--batch", str(size), "--rounds", "1")
-            words = await _output(checkout, "benchmarks.sdk_consumer", *amounts)
+            words = await load_output(checkout, "benchmarks.sdk_consumer", *amounts)
             found.append(float(words[-2].replace(",", "")))
         return found
 
     await alternate(figures, lambda: rates(None), lambda: rates(other), rounds)
     return figures
-
-
-async def _output(checkout: Path | None, module: str, *options: str) -> Sequence[str]:
-    """Run a load program of a checkout, and return the words that it prints. Raises RuntimeError."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        *options,
-        cwd=None if checkout is None else _folder_of_benchmarks(checkout),
-        env=dict(os.environ) if checkout is None else environment_of(checkout),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(f"{module} of {checkout or 'this checkout'} ended with {process.returncode}")
-    return output.decode().split()
-
-
-def _folder_of_benchmarks(checkout: Path) -> Path:
-    for folder in (checkout, *checkout.resolve().parents):
-        if (folder / "benchmarks" / "sdk.py").is_file():
-            return folder
-    raise FileNotFoundError(f"no benchmarks/sdk.py in {checkout} or above it")

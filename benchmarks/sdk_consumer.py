@@ -17,7 +17,7 @@ import uuid
 
 import uvloop
 
-from benchmarks.ours import our_servers
+from benchmarks.ours import load_output, our_servers
 from rmq_client import (
     Admin,
     BatchPolicy,
@@ -102,13 +102,8 @@ async def drain(namesrv: str, count: int, *, batch: int, orderly: bool, threads:
 async def sdk_drain(namesrv: str, count: int, *, batch: int) -> float:
     """Return messages per second of a drain in a process of its own; the topic is filled."""
     words = ["--namesrv", namesrv, "--count", str(count), "--batch", str(batch), "--rounds", "1"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.sdk_consumer", *words, stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(f"the push consumer's load ended with {process.returncode}")
-    return float(output.split()[-2].replace(b",", b""))
+    output = await load_output(None, "benchmarks.sdk_consumer", *words)
+    return float(output[-2].replace(",", ""))
 
 
 async def _run(chosen: argparse.Namespace) -> None:
