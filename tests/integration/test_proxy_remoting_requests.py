@@ -25,9 +25,9 @@ from rmq_remoting.headers.client import (
 from rmq_remoting.message_codec import encode_stored_message
 from tests.interop.consumers import consumer_of
 from tests.support.broker_requests import request, succeeded
-from tests.support.clusters import ClusterBroker, RunningCluster, running_cluster
+from tests.support.clusters import ClusterBroker, RunningCluster
 from tests.support.pop_requests import ack_batch, pop, popped, query_assignment
-from tests.support.proxied_requests import to_broker
+from tests.support.proxied_requests import permissive_cluster, to_broker
 from tests.support.raw_client import raw_client
 from tests.support.running_proxy import remoting_port, running_proxy
 from tests.support.waiting import until
@@ -35,13 +35,7 @@ from tests.support.waiting import until
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
-    keys = {
-        "timerPrecisionMs": 100,
-        "recallMessageEnable": "true",
-        "enablePropertyFilter": "true",
-        "enableMixedMessageType": "true",
-    }
-    async with running_cluster(tmp_path, {"broker-a": {"T": 2}, "broker-b": {"T": 2}}, **keys) as running:
+    async with permissive_cluster(tmp_path) as running:
         yield running
 
 

@@ -12,8 +12,8 @@ from rmq_client.admin import Admin
 from rmq_proxy.proxy import Proxy
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_requests import request, send, succeeded
-from tests.support.clusters import RunningCluster, running_cluster
-from tests.support.proxied_requests import to_broker
+from tests.support.clusters import RunningCluster
+from tests.support.proxied_requests import permissive_cluster, to_broker
 from tests.support.raw_client import raw_client
 from tests.support.running_proxy import remoting_port, running_proxy
 from tests.support.waiting import until
@@ -23,13 +23,7 @@ _DELAY_SECONDS = 2
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
-    keys = {
-        "timerPrecisionMs": 100,
-        "recallMessageEnable": "true",
-        "enablePropertyFilter": "true",
-        "enableMixedMessageType": "true",
-    }
-    async with running_cluster(tmp_path, {"broker-a": {"T": 2}, "broker-b": {"T": 2}}, **keys) as running:
+    async with permissive_cluster(tmp_path) as running:
         yield running
 
 
