@@ -59,7 +59,7 @@ async def labels(tmp_path: Path) -> _Labels:
     replica = {"brokerRole": "SLAVE", "brokerId": "1"}
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
     certificate = make_certificate(tmp_path, "proxy")
-    tls = {"tlsCertPath": str(certificate.cert_file), "tlsKeyPath": str(certificate.key_file)}
+    tls = certificate.settings
     async with (
         fake_controller() as controller,
         OwnBroker(

@@ -27,7 +27,7 @@ from rmq_remoting.daemon.configuration import Override, SettingsError, load
 from rmq_remoting.daemon.lifecycle import StartError
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.clusters import RunningCluster, running_cluster
-from tests.support.grpc_client import GrpcClient, grpc_client, message, resource
+from tests.support.grpc_client import GrpcClient, grpc_client, message, resource, trusting
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.running_proxy import running_proxy
 from tests.support.waiting import until
@@ -42,16 +42,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Certificate:
     return make_certificate(tmp_path, "server")
-
-
-def _files(certificate: Certificate) -> dict[str, str]:
-    return {"tlsCertPath": str(certificate.cert_file), "tlsKeyPath": str(certificate.key_file)}
-
-
-def _trusting(certificate: Certificate, own: Certificate | None = None) -> Any:
-    """Return the credentials of a client that trusts a certificate, and shows its own one."""
-    pair = (None, None) if own is None else (own.key_file.read_bytes(), own.cert_file.read_bytes())
-    return grpc.ssl_channel_credentials(certificate.cert_file.read_bytes(), *pair)
 
 
 async def _is_served(address: str, credentials: Any = None) -> bool:
@@ -77,9 +67,9 @@ async def _is_served(address: str, credentials: Any = None) -> bool:
 async def test_the_mode_decides_who_is_served(
     cluster: RunningCluster, certificate: Certificate, keys: dict[str, str], plain: bool, encrypted: bool
 ) -> None:
-    async with running_proxy(cluster.address, **_files(certificate), **keys) as proxy:
+    async with running_proxy(cluster.address, **certificate.settings, **keys) as proxy:
         assert await _is_served(proxy.address) is plain
-        assert await _is_served(proxy.address, _trusting(certificate)) is encrypted
+        assert await _is_served(proxy.address, trusting(certificate)) is encrypted
 
 
 async def test_without_a_certificate_the_port_is_in_plain_text(cluster: RunningCluster) -> None:
@@ -115,8 +105,8 @@ async def test_a_replaced_certificate_is_used_for_new_connections(
     cluster: RunningCluster, certificate: Certificate, tmp_path: Path, mode: str
 ) -> None:
     second = make_certificate(tmp_path, "second")
-    files = {"tls.server.mode": mode, **_files(certificate)}
-    old = _trusting(certificate)
+    files = {"tls.server.mode": mode, **certificate.settings}
+    old = trusting(certificate)
     async with (
         running_proxy(cluster.address, **files) as proxy,
         grpc_client(proxy.address, credentials=old) as open_client,
@@ -129,7 +119,7 @@ async def test_a_replaced_certificate_is_used_for_new_connections(
         shutil.copy(second.key_file, certificate.key_file)
         await until(lambda: proxy.certificates.reloads == 1)
         assert _counted(proxy) == {"rmq_tls_reloads_total": 1, "rmq_tls_reloads_failed_total": 1}
-        assert await _is_served(proxy.address, _trusting(second))
+        assert await _is_served(proxy.address, trusting(second))
         assert not await _is_served(proxy.address, old)
         assert (await _route(open_client)).code == pb.OK
 
@@ -157,22 +147,22 @@ async def test_clients_may_need_a_certificate(
 ) -> None:
     own, other = make_certificate(tmp_path, "own"), make_certificate(tmp_path, "other")
     keys = {
-        **_files(certificate),
+        **certificate.settings,
         "tls.server.mode": "enforcing",
         "tls.server.need.client.auth": "require",
         "tls.server.trustCertPath": str(own.cert_file),
     }
     async with running_proxy(cluster.address, **keys) as proxy:
-        assert await _is_served(proxy.address, _trusting(certificate, own))
-        assert not await _is_served(proxy.address, _trusting(certificate, other))
-        assert not await _is_served(proxy.address, _trusting(certificate))
+        assert await _is_served(proxy.address, trusting(certificate, own))
+        assert not await _is_served(proxy.address, trusting(certificate, other))
+        assert not await _is_served(proxy.address, trusting(certificate))
 
 
 async def test_an_encrypted_key_needs_its_password(cluster: RunningCluster, tmp_path: Path) -> None:
     encrypted = make_certificate(tmp_path, "encrypted", password="the-password")
-    files = _files(encrypted)
+    files = encrypted.settings
     async with running_proxy(cluster.address, **files, **{"tls.server.keyPassword": "the-password"}) as proxy:
-        assert await _is_served(proxy.address, _trusting(encrypted))
+        assert await _is_served(proxy.address, trusting(encrypted))
     with pytest.raises(StartError, match=r"tls.server.keyPassword"):
         async with running_proxy(cluster.address, **files):
             pass
@@ -183,8 +173,8 @@ async def test_calls_through_both_protocols_have_the_clients_address(
 ) -> None:
     """The broker stores it with the message."""
     broker = cluster.broker
-    async with running_proxy(cluster.address, **_files(certificate)) as proxy:
-        for number, credentials in enumerate((None, _trusting(certificate))):
+    async with running_proxy(cluster.address, **certificate.settings) as proxy:
+        for number, credentials in enumerate((None, trusting(certificate))):
             async with grpc_client(proxy.address, credentials=credentials) as client:
                 assert (await client.send(message("T", b"x"))).status.code == pb.OK
             host, port = broker.messages("T")[number].properties["__BORNHOST"].split(":")
@@ -197,10 +187,10 @@ async def test_a_large_message_passes_whole(
     cluster: RunningCluster, certificate: Certificate, mode: str
 ) -> None:
     body = os.urandom(3 * 1024 * 1024)
-    keys = {"tls.server.mode": mode, **_files(certificate)}
+    keys = {"tls.server.mode": mode, **certificate.settings}
     async with (
         running_proxy(cluster.address, **keys) as proxy,
-        grpc_client(proxy.address, credentials=_trusting(certificate)) as client,
+        grpc_client(proxy.address, credentials=trusting(certificate)) as client,
     ):
         await client.consume("G", "T")
         await client.receive("G", "T")
@@ -213,7 +203,7 @@ async def test_a_client_that_says_nothing_is_closed(
     cluster: RunningCluster, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(front_module, "_FIRST_BYTE_SECONDS", 0.05)
-    async with running_proxy(cluster.address, **_files(certificate)) as proxy:
+    async with running_proxy(cluster.address, **certificate.settings) as proxy:
         reader, writer = await asyncio.open_connection(LOOPBACK, proxy.port)
         async with asyncio.timeout(5):
             with suppress(ConnectionResetError):
@@ -224,7 +214,7 @@ async def test_a_client_that_says_nothing_is_closed(
 
 
 async def test_connections_end_with_the_proxy(cluster: RunningCluster, certificate: Certificate) -> None:
-    async with running_proxy(cluster.address, **_files(certificate)) as proxy:
+    async with running_proxy(cluster.address, **certificate.settings) as proxy:
         reader, writer = await asyncio.open_connection(LOOPBACK, proxy.port)
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
         assert await reader.read(9)  # the settings of the server
@@ -242,14 +232,14 @@ async def test_an_ipv6_address_is_served_and_reported(
 ) -> None:
     broker = cluster.broker
     loopback6 = make_certificate(tmp_path, "six", "IP:::1")
-    for keys in ({}, _files(loopback6)):
+    for keys in ({}, loopback6.settings):
         async with running_proxy(cluster.address, bindAddress="::1", **keys) as proxy:
             assert proxy.address == f"[::1]:{proxy.port}"
             async with grpc_client(proxy.address) as client:
                 assert (await client.send(message("T", b"x"))).status.code == pb.OK
             assert broker.messages("T")[-1].properties["__BORNHOST"].startswith("[::1]:")
             if keys:
-                assert await _is_served(proxy.address, _trusting(loopback6))
+                assert await _is_served(proxy.address, trusting(loopback6))
 
 
 # --- the broker itself ---
@@ -262,7 +252,7 @@ async def test_a_broker_that_enforces_tls_does_so_on_its_grpc_port(
     """The certificate is the broker's, unless the proxy's file names another one."""
     other = make_certificate(tmp_path, "other")
     port, file = free_port(), tmp_path / "rmq-proxy.json"
-    file.write_text(json.dumps(_files(other) if source == "file" else {}))
+    file.write_text(json.dumps(other.settings if source == "file" else {}))
     keys: dict[str, Any] = {
         "tls.server.mode": "enforcing",
         "tls.server.certPath": certificate.cert_file,
@@ -276,8 +266,8 @@ async def test_a_broker_that_enforces_tls_does_so_on_its_grpc_port(
     async with running_cluster(tmp_path, **keys) as cluster:
         address = f"{LOOPBACK}:{port}"
         assert not await _is_served(address)
-        assert await _is_served(address, _trusting(shown))
-        async with grpc_client(address, credentials=_trusting(shown)) as client:
+        assert await _is_served(address, trusting(shown))
+        async with grpc_client(address, credentials=trusting(shown)) as client:
             assert (await client.send(message("T", b"x"))).status.code == pb.OK
         assert [each.body for each in cluster.broker.messages("T")] == [b"x"]
 

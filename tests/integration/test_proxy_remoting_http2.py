@@ -18,7 +18,7 @@ from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_proxy.proxy import Proxy
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.clusters import RunningCluster, running_cluster
-from tests.support.grpc_client import grpc_client, message, resource
+from tests.support.grpc_client import grpc_client, message, resource, trusting
 from tests.support.ports import LOOPBACK
 from tests.support.running_proxy import remoting_port, running_proxy
 
@@ -37,12 +37,7 @@ def certificate(tmp_path: Path) -> Certificate:
 
 
 def _keys(certificate: Certificate, mode: str) -> dict[str, str]:
-    files = {"tlsCertPath": str(certificate.cert_file), "tlsKeyPath": str(certificate.key_file)}
-    return {**files, "tls.server.mode": mode}
-
-
-def _trusting(certificate: Certificate) -> Any:
-    return grpc.ssl_channel_credentials(certificate.cert_file.read_bytes())
+    return {**certificate.settings, "tls.server.mode": mode}
 
 
 async def _is_served(proxy: Proxy, credentials: Any = None) -> bool:
@@ -70,7 +65,7 @@ async def test_the_port_takes_grpc_as_the_mode_of_tls_allows(
 ) -> None:
     async with running_proxy(cluster.address, **_keys(certificate, mode)) as proxy:
         assert await _is_served(proxy) is plain
-        assert await _is_served(proxy, _trusting(certificate)) is encrypted
+        assert await _is_served(proxy, trusting(certificate)) is encrypted
         await _send(proxy, None if plain else TlsSettings(ca_file=certificate.cert_file))
 
 
@@ -108,7 +103,7 @@ async def test_a_port_that_needs_certificates_of_clients_takes_no_grpc(
 async def test_brokers_get_the_address_of_the_client(
     cluster: RunningCluster, certificate: Certificate, mode: str
 ) -> None:
-    credentials = None if mode == "disabled" else _trusting(certificate)
+    credentials = None if mode == "disabled" else trusting(certificate)
     async with running_proxy(cluster.address, **_keys(certificate, mode)) as proxy:
         async with grpc_client(proxy.remoting_address, credentials=credentials) as client:
             assert (await client.send(message("T", b"x"))).status.code == pb.OK

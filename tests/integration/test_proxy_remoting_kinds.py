@@ -87,8 +87,7 @@ async def test_a_tls_client_sends_and_others_are_cut_off(cluster: RunningCluster
     certificate = make_certificate(tmp_path, "server")
     keys = {
         "tls.server.mode": "enforcing",
-        "tlsCertPath": str(certificate.cert_file),
-        "tlsKeyPath": str(certificate.key_file),
+        **certificate.settings,
     }
     settings = ClientSettings(tls=TlsSettings(ca_file=certificate.cert_file))
     async with running_proxy(cluster.address, **keys) as proxy:

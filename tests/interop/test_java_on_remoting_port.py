@@ -123,8 +123,7 @@ async def test_java_with_tls(cluster: RunningCluster, java_program: JavaProgram,
     certificate = make_certificate(tmp_path, "server")
     keys = {
         "tls.server.mode": "enforcing",
-        "tlsCertPath": str(certificate.cert_file),
-        "tlsKeyPath": str(certificate.key_file),
+        **certificate.settings,
     }
     verifying = {
         "tls.enable": "true",

@@ -71,7 +71,7 @@ async def test_others_are_unauthorized(
 @pytest.mark.parametrize("mode", ["permissive", "enforcing"])
 async def test_tls_clients_send_and_consume(tmp_path: Path, mode: str) -> None:
     certificate = make_certificate(tmp_path, "server")
-    files = {"tlsCertPath": str(certificate.cert_file), "tlsKeyPath": str(certificate.key_file)}
+    files = certificate.settings
     variables = {"TLS": "true", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(certificate.cert_file)}
     keys = {"tls.server.mode": mode, **files}
     async with running_cluster(tmp_path) as cluster, running_proxy(cluster.address, **keys) as proxy:

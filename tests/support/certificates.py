@@ -17,6 +17,11 @@ class Certificate:
     cert_file: Path
     key_file: Path
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of a daemon that shows this certificate."""
+        return {"tlsCertPath": str(self.cert_file), "tlsKeyPath": str(self.key_file)}
+
     def server_context(self, client_ca: Path | None = None) -> ssl.SSLContext:
         """A server's context; with `client_ca`, clients need a certificate of that authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -13,6 +13,8 @@ from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_proxy.service import NAME
 
+from .certificates import Certificate
+
 DEADLINE_SECONDS: Final = 20.0
 NO_ID: Final = ""
 
@@ -206,3 +208,9 @@ async def grpc_client(
             yield client
         finally:
             await client.close()
+
+
+def trusting(certificate: Certificate, own: Certificate | None = None) -> Any:
+    """Return the credentials of a client that trusts a certificate, and shows its own one."""
+    pair = (None, None) if own is None else (own.key_file.read_bytes(), own.cert_file.read_bytes())
+    return grpc.ssl_channel_credentials(certificate.cert_file.read_bytes(), *pair)
