@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cache
+from itertools import chain
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 # Below the range of outgoing connections (32768 on Linux): no client connection may take a free port before
 # its server listens.
 _PORTS: Final = range(20_000, 32_000)
-_ATTEMPTS: Final = 200
+_BLOCK_SIZE: Final = 200
 # A broker listens on the fast port (listenPort - 2), listenPort, and the port for replicas.
 BROKER_OFFSETS: Final = (-2, 0, 1)
 
@@ -28,12 +32,53 @@ def free_broker_port() -> int:
 
 
 def free_base(offsets: Sequence[int]) -> int:
-    """Return a port from which the ports at all these offsets are free. Raises OSError."""
-    for _ in range(_ATTEMPTS):
-        base = random.choice(_PORTS)
-        if _all_free([base + offset for offset in offsets]):
-            return base
-    raise OSError(f"no free ports found in {_PORTS} after {_ATTEMPTS} attempts")
+    """Return a port from which the ports at all these offsets are free. Raises OSError.
+
+    Two processes never get the same port, and one process gets a port again only after many others. So a
+    server may start later than its port was chosen.
+    """
+    return _block_of(os.getpid()).free_base(offsets)
+
+
+class _Block:
+    """The ports of one process, handed out in turn. Its first port is bound all the time, as a mark."""
+
+    def __init__(self, ports: range) -> None:
+        self._ports = ports
+        self._next = random.choice(ports)
+
+    @classmethod
+    def take(cls) -> _Block:
+        """Take a block that no other process has, or share all ports if there is none."""
+        starts = list(_PORTS[::_BLOCK_SIZE])
+        random.shuffle(starts)
+        for start in starts:
+            mark = socket.socket()
+            try:
+                mark.bind((LOOPBACK, start))
+            except OSError:
+                mark.close()
+                continue
+            atexit.register(mark.close)
+            return cls(range(start + 1, start + _BLOCK_SIZE))
+        return cls(_PORTS)
+
+    def free_base(self, offsets: Sequence[int]) -> int:
+        """Return the next port from which the ports at all these offsets are free. Raises OSError."""
+        first, last = min(offsets), max(offsets)
+        bases = range(self._ports.start - first, self._ports.stop - last)
+        start = max(self._next - first, bases.start)
+        for base in chain(range(start, bases.stop), range(bases.start, min(start, bases.stop))):
+            if _all_free([base + offset for offset in offsets]):
+                self._next = base + last + 1
+                return base
+        raise OSError(f"no free ports found in {self._ports}")
+
+
+@cache
+def _block_of(pid: int) -> _Block:
+    """Return the block of a process. A forked process has one of its own."""
+    return _Block.take()
 
 
 def _all_free(ports: list[int]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 
 from rmq_client import Message, MessageQueue, blocking
 from tests.support.clusters import RunningCluster, cluster_in_a_thread
+from tests.support.processes import interrupt
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -44,7 +44,7 @@ def test_send_consume_and_pull(cluster: RunningCluster) -> None:
         assert consumer.stderr is not None
         assert "waiting for messages" in consumer.stdout.readline()
         got = [consumer.stdout.readline().strip() for _ in range(10)]
-        consumer.send_signal(signal.SIGINT)
+        interrupt(consumer)
         assert consumer.wait(20) == 0
         assert consumer.stderr.read() == ""
     assert sorted(line.partition(": ")[2] for line in got) == [f"hello {number}" for number in range(10)]
@@ -67,7 +67,7 @@ def test_orderly(cluster: RunningCluster) -> None:
         assert consumer.stderr is not None
         assert "waiting for messages" in consumer.stdout.readline()
         got = [consumer.stdout.readline().strip() for _ in range(6)]
-        consumer.send_signal(signal.SIGINT)
+        interrupt(consumer)
         assert consumer.wait(20) == 0
         assert consumer.stderr.read() == ""
     for queue_id in range(2):

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.waiting import until_in_thread
+
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 4000
 _CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -110,6 +112,16 @@ def kill_group(leader_pid: int) -> None:
     """SIGKILL the process group of a leader that was not waited for yet, so that its id is still its own."""
     with suppress(ProcessLookupError):
         os.killpg(leader_pid, signal.SIGKILL)
+
+
+def interrupt(process: subprocess.Popen[str], timeout_seconds: float = 20) -> None:
+    """Send SIGINT to a program of asyncio once it waits for events.
+
+    `asyncio.run` notices a SIGINT late that arrives just before the loop waits: with its next event.
+    """
+    status = Path(f"/proc/{process.pid}/stat")
+    until_in_thread(lambda: status.read_text().rpartition(") ")[2][0] == "S", timeout_seconds)
+    process.send_signal(signal.SIGINT)
 
 
 class ServerProcess:
