@@ -17,6 +17,8 @@ from grpc._cython import cygrpc
 
 log = logging.getLogger("rmq.proxy")
 
+_NO_EVENT: Final = int(cygrpc.CompletionType.queue_timeout)
+_END: Final = int(cygrpc.CompletionType.queue_shutdown)
 # A time in the past: take an event that is there, and do not wait.
 _NOW: Final = 0.0
 # Other work of the loop gets its turn after this number of events.
@@ -57,7 +59,7 @@ class Completions:
         """Wait for events while the loop does not look for them. Runs in the thread."""
         while True:
             event = self.queue.poll()
-            is_last = event.completion_type == cygrpc.CompletionType.queue_shutdown
+            is_last = event.completion_type == _END
             try:
                 self._loop.call_soon_threadsafe(self._woken, event)
             except RuntimeError:  # the loop was closed without a stop of the server
@@ -78,7 +80,7 @@ class Completions:
         count = 0
         while count < _MOST_AT_ONCE:
             event = poll(_NOW)
-            if event.completion_type == cygrpc.CompletionType.queue_timeout:
+            if event.completion_type == _NO_EVENT:
                 break
             if not self._handled(event):
                 self._gate.release()  # the thread finds the end of the queue, too
@@ -94,7 +96,7 @@ class Completions:
 
     def _handled(self, event: Any) -> bool:
         """Call the tag of an event; return False for the end of the queue."""
-        if event.completion_type == cygrpc.CompletionType.queue_shutdown:
+        if event.completion_type == _END:
             if not self._ended.done():
                 self._ended.set_result(None)
             return False
