@@ -11,7 +11,6 @@ import logging
 import os
 from typing import Any, Final
 
-import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from rmq_client.network.broker_api import BrokerApi
@@ -36,6 +35,7 @@ from .members import Connect, Members, Questions
 from .metadata import Metadata
 from .metrics import ProxyCollector
 from .network.certificates import GrpcCertificates
+from .network.grpc_server import new_server
 from .network.ports import GrpcPorts
 from .pops import Pops
 from .pulling import Pulling
@@ -178,8 +178,8 @@ class GrpcFace:
     async def start(self, host: str, supervisor: TaskSupervisor, *, reuse_port: bool = False) -> None:
         """Listen; `reuse_port`: further processes may listen on the port, too. Raises StartError."""
         settings = self._settings
-        server = grpc.aio.server(
-            options=(
+        server = new_server(
+            (
                 ("grpc.so_reuseport", int(reuse_port)),
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),

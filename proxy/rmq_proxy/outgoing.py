@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from rmq_remoting.message import Message
 from rmq_remoting.message_properties import (
     KEY_SEPARATOR,
@@ -39,6 +41,8 @@ _PROPERTY_KEY: Final = Code.ILLEGAL_MESSAGE_PROPERTY_KEY
 _MESSAGE_ID: Final = Code.ILLEGAL_MESSAGE_ID
 _TRANSACTION: Final = pb.TRANSACTION
 _GZIP: Final = pb.GZIP
+_NANOS: Final = 1_000_000_000
+_MOST_SECONDS: Final = 100_000_000_000
 
 
 def _now_ms() -> int:
@@ -99,7 +103,7 @@ class OutgoingMessages:
             check_characters(born_host, _PROPERTY_KEY, "the born host")
             properties[PROPERTY_BORN_HOST] = born_host
         if system.HasField("born_timestamp"):
-            properties[PROPERTY_BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
+            properties[PROPERTY_BORN_TIMESTAMP] = str(_milliseconds(system.born_timestamp))
         return properties
 
     def _user_properties(self, given: Mapping[str, str], system: pb.SystemProperties) -> dict[str, str]:
@@ -152,6 +156,15 @@ class OutgoingMessages:
                 Code.ILLEGAL_DELIVERY_TIME, f"the max delay time of message is too large, max is {most}"
             )
         return delivery_ms
+
+
+def _milliseconds(time_stamp: Timestamp) -> int:
+    """Return ms since 1970. Raises ValueError for a time that protobuf does not allow."""
+    seconds, nanos = time_stamp.seconds, time_stamp.nanos
+    if 0 <= seconds <= _MOST_SECONDS and 0 <= nanos < _NANOS:
+        # The library's own method takes three times as long.
+        return int(seconds * 1000 + nanos // 1_000_000)
+    return int(time_stamp.ToMilliseconds())
 
 
 def sys_flag_of(message: pb.Message) -> int:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from rmq_client.errors import broker_error, readable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import HeaderError
 from rmq_remoting.headers.admin import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rmq_remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, SendTarget
 from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
@@ -40,6 +42,7 @@ from .validation import check_topic
 
 _AUTO_CREATE_TOPIC: Final = "TBW102"
 _NEW_TOPIC_QUEUES: Final = 4
+_CACHED_TARGETS: Final = 4096
 _ALONE: Final = frozenset({TopicType.DELAY, TopicType.TRANSACTION})
 # Apache's proxy waits this long for a recall (RecallMessageActivity).
 _RECALL_SECONDS: Final = 2.0
@@ -154,7 +157,7 @@ class Sending:
         topic = check_topic(first.topic.name)
         messages: list[Message] = []
         for message in request.messages:
-            if message.topic != first.topic:
+            if message is not first and message.topic != first.topic:
                 raise Refusal(Code.MESSAGE_CORRUPTED, "topic in message is not same")
             messages.append(self._outgoing.convert(message, peer))
         if len(messages) == 1:
@@ -175,16 +178,7 @@ class Sending:
         about = f"send to {queue}"
         is_batch = len(outgoing.messages) > 1
         first = outgoing.messages[0]
-        target = SendTarget(
-            producer_group=outgoing.topic,
-            topic=outgoing.topic,
-            default_topic=_AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=_NEW_TOPIC_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=outgoing.sys_flag,
-            batch=is_batch,
-            broker_name=queue.broker_name,
-        )
+        target = _target(outgoing.topic, queue.broker_name, queue.queue_id, outgoing.sys_flag, is_batch)
         born = first.properties.get(PROPERTY_BORN_TIMESTAMP)
         born_ms = int(time.time() * 1000) if born is None else int(born)
         try:
@@ -204,6 +198,20 @@ class Sending:
         return response
 
 
+@lru_cache(_CACHED_TARGETS)
+def _target(topic: str, broker_name: str, queue_id: int, sys_flag: int, is_batch: bool) -> SendTarget:
+    return SendTarget(
+        producer_group=topic,
+        topic=topic,
+        default_topic=_AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=_NEW_TOPIC_QUEUES,
+        queue_id=queue_id,
+        sys_flag=sys_flag,
+        batch=is_batch,
+        broker_name=broker_name,
+    )
+
+
 def _entries(
     outgoing: _Outgoing, queue: MessageQueue, response: RemotingCommand
 ) -> list[rpc.SendResultEntry]:
@@ -213,8 +221,11 @@ def _entries(
         code, name = failure
         refused = status(code, f"send message failed, sendStatus={name}")
         return [rpc.SendResultEntry(status=refused) for _ in outgoing.messages]
-    with readable(queue.broker_name, f"send to {queue}"):
+    try:
         stored = SendMessageResponseHeader.decode(response.ext_fields)
+    except HeaderError:
+        with readable(queue.broker_name, f"send to {queue}"):
+            raise
     is_half = MessageSysFlag.transaction_type(outgoing.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED
     entries: list[rpc.SendResultEntry] = []
     for number, message in enumerate(outgoing.messages):

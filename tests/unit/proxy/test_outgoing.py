@@ -52,6 +52,22 @@ def test_every_system_property_is_stored() -> None:
     }
 
 
+@pytest.mark.parametrize("milliseconds", [0, 1, 999, 1_000, NOW_MS + 999, -1, -1_500])
+def test_the_time_of_birth_is_stored_in_milliseconds(milliseconds: int) -> None:
+    message = _message()
+    message.system_properties.born_timestamp.FromMilliseconds(milliseconds)
+    assert _properties(message)["BORN_TIMESTAMP"] == str(milliseconds)
+
+
+@pytest.mark.parametrize(("seconds", "nanos"), [(1 << 62, 0), (1, -1), (1, 1_000_000_000)])
+def test_a_time_of_birth_that_protobuf_does_not_allow_is_refused(seconds: int, nanos: int) -> None:
+    message = _message()
+    born = message.system_properties.born_timestamp
+    born.seconds, born.nanos = seconds, nanos
+    with pytest.raises(ValueError, match="imestamp"):
+        _properties(message)
+
+
 def test_a_half_message_has_its_flag_and_its_time_until_the_first_check() -> None:
     message = _message()
     message.system_properties.message_type = pb.TRANSACTION

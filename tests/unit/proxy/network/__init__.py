@@ -1,0 +1,1 @@
+"""Parts of the proxy's remoting port without brokers."""
