@@ -5,6 +5,7 @@ A transcript maps names of requests to answers. `tests/data/grpc_answers` has th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ _VARYING: Final = frozenset(
         "queue_offset",
     }
 )
+# A message id that a server has made, with its address, process and time.
+_MADE_ID: Final = re.compile("[0-9A-F]{40,}")
 _STREAMS: Final = frozenset({"ReceiveMessage", "PullMessage"})
 
 
@@ -142,4 +145,4 @@ def _starred(value: Any) -> Any:
         return {key: ANY if key in _VARYING else _starred(member) for key, member in value.items()}
     if isinstance(value, list):
         return [_starred(member) for member in value]
-    return value
+    return ANY if isinstance(value, str) and _MADE_ID.fullmatch(value) else value
