@@ -11,6 +11,7 @@ standard input ends.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -193,6 +194,9 @@ def _receipt(receipt: Any) -> dict[str, object]:
 
 
 def _answer(number: int, method: Callable[..., object], arguments: Mapping[str, Any]) -> None:
+    # As a main thread has one. If a route arrives at once, the client opens its telemetry stream in this
+    # thread, which fails without a loop.
+    asyncio.set_event_loop(asyncio.new_event_loop())
     try:
         value = method(**arguments)
     except Exception as error:
