@@ -28,8 +28,8 @@ from tests.support.controlled_groups import (
 )
 from tests.support.namesrv import running_namesrv
 from tests.support.ports import LOOPBACK, free_port
-from tests.support.waiting import until_answer
 from tests.support.toolchain import JavaProgram
+from tests.support.waiting import until_answer
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(900, func_only=True)]
 
