@@ -224,6 +224,7 @@ def _entries(
     try:
         stored = SendMessageResponseHeader.decode(response.ext_fields)
     except HeaderError:
+        # Only now: the text would cost time for each send.
         with readable(queue.broker_name, f"send to {queue}"):
             raise
     is_half = MessageSysFlag.transaction_type(outgoing.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED

@@ -34,8 +34,8 @@ def free_broker_port() -> int:
 def free_base(offsets: Sequence[int]) -> int:
     """Return a port from which the ports at all these offsets are free. Raises OSError.
 
-    Two processes never get the same port, and one process gets a port again only after many others. So a
-    server may start later than its port was chosen.
+    Each process has a block of ports of its own, while there are blocks left, and hands them out in turn. So
+    a server may start later than its port was chosen.
     """
     return _block_of(os.getpid()).free_base(offsets)
 

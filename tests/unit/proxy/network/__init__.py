@@ -1,1 +1,1 @@
-"""Parts of the proxy's remoting port without brokers."""
+"""The gRPC port of the proxy, without brokers."""
