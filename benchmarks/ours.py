@@ -18,7 +18,7 @@ from tests.support.probe import cluster_info, has_broker
 from tests.support.processes import ServerProcess, Usage
 
 _BIN = Path(sys.executable).parent
-_SOURCES = ("remoting", "namesrv", "broker", "client")
+_SOURCES = ("remoting", "namesrv", "broker", "client", "proxy")
 _READY_WITHIN_SECONDS = 30.0
 _POLL_SECONDS = 0.005
 
@@ -68,6 +68,29 @@ async def our_servers(
     finally:
         for process in reversed(running):
             process.kill()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@asynccontextmanager
+async def our_proxy(
+    namesrv_address: str, checkout: Path | None = None
+) -> AsyncIterator[tuple[ServerProcess, str]]:
+    """Run `rmq-proxy` in front of a cluster; its process, and the address of its gRPC port."""
+    home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
+    settings = {
+        "grpcServerPort": str(free_port()),
+        "remotingListenPort": "0",
+        "bindAddress": "127.0.0.1",
+        "namesrvAddr": namesrv_address,
+        "metricsExporterType": "DISABLE",
+    }
+    options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    proxy = _start(home, checkout, "rmq-proxy", *options)
+    try:
+        await _ready_seconds(proxy, time.monotonic())
+        yield proxy, f"127.0.0.1:{settings['grpcServerPort']}"
+    finally:
+        proxy.kill()
         shutil.rmtree(home, ignore_errors=True)
 
 
