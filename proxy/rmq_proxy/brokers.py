@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rmq_client.errors import ClientError, UnreachableError, broker_error, request_failure
+from rmq_client.errors import ClientError, TopicNotFound, UnreachableError, broker_error, request_failure
 from rmq_client.network.name_servers import NameServers
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
@@ -166,8 +166,26 @@ class Brokers:
         await self._routes.stop()
 
     async def _load_route(self, topic: str) -> TopicRoute:
-        data = await self._name_servers.topic_route_body(topic)
+        try:
+            data = await self._name_servers.topic_route_body(topic)
+        except TopicNotFound:
+            known = self._routes.known(topic)
+            if known is not None and await self._is_any_registered(known):
+                log.info("topic deleted topic=%s", topic)
+                self._routes.drop(topic)
+            raise
         return TopicRoute.of(topic, data, None if self.own is None else self.own.name)
+
+    async def _is_any_registered(self, route: TopicRoute) -> bool:
+        """Whether a broker of the route is up. One that restarts takes its topics from name servers, too."""
+        for name in route.brokers:
+            try:
+                # Each broker registers a topic of its own name.
+                await self._name_servers.topic_route_body(name)
+            except ClientError:
+                continue
+            return True
+        return False
 
 
 def _serialization(code: RequestCode) -> Serialization:

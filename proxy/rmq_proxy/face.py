@@ -18,7 +18,7 @@ from rmq_client.network.name_servers import NameServers
 from rmq_client.settings import ClientSettings as SdkSettings
 from rmq_remoting.daemon.access.tables import AccessTables
 from rmq_remoting.daemon.lifecycle import StartError
-from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.daemon.tasks import OnDeath, TaskSupervisor
 from rmq_remoting.daemon.tls_settings import TlsSettings
 from rmq_remoting.dispatch import Dispatcher
 
@@ -27,6 +27,7 @@ from .access.directory import ClusterDirectory, Directory, OwnDirectory
 from .brokers import Backend, Brokers, OwnBroker
 from .client_settings import ClientSettings
 from .clients import ClientRegistry
+from .event_failures import EventFailures
 from .flow_limits import FlowLimits
 from .held_calls import HeldCalls
 from .late_reflection import LateReflection
@@ -51,6 +52,7 @@ from .transactions import TransactionProducers
 
 log = logging.getLogger("rmq.proxy")
 
+_EVENTS: Final = "gRPC: failure of its library"
 _RENEWALS: Final = "gRPC: renewals"
 _MEMBERS: Final = "gRPC: heartbeats of consumers"
 # Brokers drop a member after two minutes.
@@ -91,7 +93,7 @@ class GrpcFace:
         self._settings = settings
         try:
             timeout_seconds = settings.local_proxy_connect_timeout_ms / 1000
-            self._ports = GrpcPorts(effective_tls(tls, settings), timeout_seconds)
+            self._ports = GrpcPorts(effective_tls(tls, settings), timeout_seconds, settings.most_connections)
         except ValueError as error:
             raise StartError(f"the gRPC port cannot be served: {error}") from error
         self.brokers = Brokers(backend, name_servers, settings, own)
@@ -146,6 +148,7 @@ class GrpcFace:
         )
         self._health: Any = None
         self._server: Any = None
+        self._failures = EventFailures()
 
     @property
     def port(self) -> int:
@@ -171,6 +174,7 @@ class GrpcFace:
             self._renewals,
             self._flows,
             self._members,
+            self._failures,
             (*self.brokers.caches, *self.metadata.caches),
             has_latencies=has_latencies,
         )
@@ -185,6 +189,7 @@ class GrpcFace:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.server.max_pending_requests", _MOST_PENDING_CALLS),
                 ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING_CALLS),
+                ("grpc.max_allowed_incoming_connections", self._ports.most_connections),
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", 2 * _MAX_METADATA_BYTES),
                 ("grpc.keepalive_time_ms", _PING_INTERVAL_MS),
@@ -192,17 +197,19 @@ class GrpcFace:
                 ("grpc.max_connection_idle_ms", settings.grpc_client_idle_time_ms),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
-            )
+            ),
+            self._failures,
         )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         server.add_generic_rpc_handlers((self._handler, LateReflection((NAME,))))
+        self._server = server
         self._routing.port = await self._ports.start(
             server, host, settings.grpc_server_port, supervisor, reuse_port=reuse_port
         )
-        self._server = server
         for name in ("", NAME):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        supervisor.start(_EVENTS, lambda: self._close_if_broken(supervisor), on_death=OnDeath.STOP_DAEMON)
         supervisor.every(_RENEWALS, settings.renew_schedule_period_ms / 1000, self._renewals.renew_due)
         supervisor.every(
             _ANNOUNCEMENTS,
@@ -215,6 +222,7 @@ class GrpcFace:
 
     async def stop(self, grace_seconds: float, supervisor: TaskSupervisor) -> None:
         """Shut down gracefully: accept no calls, release held ones, let others end for `grace_seconds`."""
+        await supervisor.cancel(_EVENTS)
         await supervisor.cancel(_RENEWALS)
         await supervisor.cancel(_ANNOUNCEMENTS)
         if self._members.is_on:
@@ -236,4 +244,21 @@ class GrpcFace:
             self._transactions.stop(),
             self.metadata.stop(),
             self.brokers.stop(),
+        )
+
+    async def _close_if_broken(self, supervisor: TaskSupervisor) -> None:
+        """Close the port once gRPC's library delivers no events, so that clients are refused and not held.
+
+        A broker serves its other ports on. Raises RuntimeError in a proxy, whose process then stops.
+        """
+        cause = await self._failures.broken()
+        await self._ports.stop_listening(supervisor)
+        self._ports.close()
+        if self.brokers.own is None:
+            raise RuntimeError(f"gRPC's library delivers no events: {cause}")
+        log.critical(
+            "gRPC port closed port=%d cause=%s; gRPC's library delivers no events, restart the broker to "
+            "serve gRPC again",
+            self.port,
+            cause,
         )

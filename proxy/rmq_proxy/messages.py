@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from rmq_client.names import split_prefix
 from rmq_client.response_decoding import decompress_body
+from rmq_remoting.integer_bounds import INT32_MAX
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_properties import (
@@ -49,6 +50,8 @@ _PLAIN: Final = Encoding.IDENTITY
 _MD5: Final = DigestType.MD5
 _CACHED_NAMES: Final = 1024
 _GZIP: Final = b"\x1f\x8b"
+# The end of the year 9999: the last time of protobuf's timestamps.
+_LAST_MS: Final = 253_402_300_799_999
 # Decompressed bodies of one response are at most this size together. Further ones stay compressed.
 _MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
 
@@ -114,7 +117,7 @@ def _set_system_properties(system: SystemProperties, received: MessageExt) -> No
     system.store_host = address_text(received.store_host)
     system.queue_id = received.queue_id
     system.queue_offset = received.queue_offset
-    system.delivery_attempt = received.delivery_attempt
+    system.delivery_attempt = min(received.delivery_attempt, INT32_MAX)
     digest = system.body_digest
     digest.type = _MD5
     digest.checksum = hashlib.md5(received.body, usedforsecurity=False).hexdigest().upper()
@@ -149,13 +152,18 @@ def _set_time(timestamp: Timestamp, milliseconds: int) -> None:
 
 
 def _delivery_ms(received: MessageExt) -> int | None:
-    """Return the time at which a scheduled message is due, in ms since 1970."""
+    """Return the time at which a scheduled message is due, in ms since 1970.
+
+    None without a time, and for one that the protocol cannot express: it must not keep the message back.
+    """
     properties = received.properties
     try:
         if PROPERTY_TIMER_DELAY_SEC in properties:
-            return int(time.time() * 1000) + int(properties[PROPERTY_TIMER_DELAY_SEC]) * 1000
-        if PROPERTY_TIMER_DELIVER_MS in properties:
-            return int(properties[PROPERTY_TIMER_DELIVER_MS])
+            due_ms = int(time.time() * 1000) + int(properties[PROPERTY_TIMER_DELAY_SEC]) * 1000
+        elif PROPERTY_TIMER_DELIVER_MS in properties:
+            due_ms = int(properties[PROPERTY_TIMER_DELIVER_MS])
+        else:
+            return None
     except ValueError:
         return None
-    return None
+    return due_ms if 0 <= due_ms <= _LAST_MS else None

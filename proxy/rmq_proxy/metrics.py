@@ -15,6 +15,7 @@ from rmq_remoting.daemon.exposition import Collector, Family, counter, gauge
 from rmq_remoting.daemon.latency_metrics import rpc_latency
 
 from .clients import ClientRegistry
+from .event_failures import EventFailures
 from .flow_limits import FlowLimits
 from .latencies import RpcLatencies, label
 from .members import Members
@@ -55,6 +56,7 @@ class ProxyCollector:
         renewals: Renewals,
         flows: FlowLimits,
         members: Members,
+        failures: EventFailures,
         caches: Iterable[RefreshingCache[Any]],
         *,
         has_latencies: bool,
@@ -67,13 +69,23 @@ class ProxyCollector:
         self._renewals = renewals
         self._flows = flows
         self._members = members
+        self._failures = failures
         self._caches = list(caches)
         self._has_latencies = has_latencies
 
     def collect(self) -> Iterable[Family]:
         """Yield the metrics of the face."""
         yield Family(
-            "rocketmq_proxy_up", "gauge", "1: the proxy serves.", [((self._mode,), 1)], ("proxy_mode",)
+            "rocketmq_proxy_up",
+            "gauge",
+            "1: the proxy serves. 0: its gRPC port is closed, because gRPC's library delivers no events.",
+            [((self._mode,), int(not self._failures.is_broken))],
+            ("proxy_mode",),
+        )
+        yield counter(
+            "rmq_proxy_lost_events_total",
+            "Events that gRPC's library failed to deliver. Each may leave a call without an answer.",
+            self._failures.lost,
         )
         if self._has_latencies:
             yield rpc_latency(self._latencies.series())

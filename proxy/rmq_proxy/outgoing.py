@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from rmq_remoting.message import Message
 from rmq_remoting.message_properties import (
     KEY_SEPARATOR,
@@ -34,15 +32,14 @@ from .protocol import definition_pb2 as pb
 from .protocol.definition_pb2 import Code
 from .settings import ProxySettings
 from .statuses import Refusal
-from .validation import check_characters, check_key, check_message_group, check_tag
+from .validation import check_characters, check_key, check_message_group, check_tag, check_time_ms
 
 # protobuf looks up the name of a code anew at each use.
 _PROPERTY_KEY: Final = Code.ILLEGAL_MESSAGE_PROPERTY_KEY
+_BAD_REQUEST: Final = Code.BAD_REQUEST
 _MESSAGE_ID: Final = Code.ILLEGAL_MESSAGE_ID
 _TRANSACTION: Final = pb.TRANSACTION
 _GZIP: Final = pb.GZIP
-_NANOS: Final = 1_000_000_000
-_MOST_SECONDS: Final = 100_000_000_000
 
 
 def _now_ms() -> int:
@@ -85,7 +82,9 @@ class OutgoingMessages:
                 seconds = system.orphaned_transaction_recovery_duration.seconds
                 properties[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(self._recovery_seconds(seconds))
         if system.HasField("delivery_timestamp"):
-            delivery_ms = self._delivery_ms(system.delivery_timestamp.ToMilliseconds())
+            delivery_ms = self._delivery_ms(
+                check_time_ms(system.delivery_timestamp, Code.ILLEGAL_DELIVERY_TIME, "the delivery timestamp")
+            )
             properties[PROPERTY_TIMER_DELIVER_MS] = str(delivery_ms)
         properties[PROPERTY_RECONSUME_TIME] = str(system.delivery_attempt)
         # Brokers check the transactions of a topic with its producers: the group is named after the topic.
@@ -103,7 +102,8 @@ class OutgoingMessages:
             check_characters(born_host, _PROPERTY_KEY, "the born host")
             properties[PROPERTY_BORN_HOST] = born_host
         if system.HasField("born_timestamp"):
-            properties[PROPERTY_BORN_TIMESTAMP] = str(_milliseconds(system.born_timestamp))
+            born_ms = check_time_ms(system.born_timestamp, _BAD_REQUEST, "the born timestamp")
+            properties[PROPERTY_BORN_TIMESTAMP] = str(born_ms)
         return properties
 
     def _user_properties(self, given: Mapping[str, str], system: pb.SystemProperties) -> dict[str, str]:
@@ -156,15 +156,6 @@ class OutgoingMessages:
                 Code.ILLEGAL_DELIVERY_TIME, f"the max delay time of message is too large, max is {most}"
             )
         return delivery_ms
-
-
-def _milliseconds(time_stamp: Timestamp) -> int:
-    """Return ms since 1970. Raises ValueError for a time that protobuf does not allow."""
-    seconds, nanos = time_stamp.seconds, time_stamp.nanos
-    if 0 <= seconds <= _MOST_SECONDS and 0 <= nanos < _NANOS:
-        # The library's own method takes three times as long.
-        return int(seconds * 1000 + nanos // 1_000_000)
-    return int(time_stamp.ToMilliseconds())
 
 
 def sys_flag_of(message: pb.Message) -> int:

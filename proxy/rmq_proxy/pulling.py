@@ -28,7 +28,7 @@ from .protocol.definition_pb2 import Code
 from .receiving import subscription_of
 from .settings import ProxySettings
 from .statuses import Refusal, ok, status, status_of
-from .validation import check_group, check_topic
+from .validation import check_group, check_time_ms, check_topic
 
 _MAX_PULLED: Final = 32
 _ANSWER_MARGIN_SECONDS: Final = 10.0
@@ -93,7 +93,7 @@ class Pulling:
         elif request.query_offset_policy == pb.END:
             offset = await self._offsets.max_offset(address, queue)
         elif request.HasField("timestamp"):
-            time_ms = request.timestamp.ToMilliseconds()
+            time_ms = check_time_ms(request.timestamp, Code.BAD_REQUEST, "the timestamp")
             offset = await self._offsets.search_offset(address, queue, time_ms)
         else:
             raise Refusal(Code.BAD_REQUEST, "the policy TIMESTAMP needs a timestamp")
@@ -103,6 +103,8 @@ class Pulling:
         self, call: Call, request: rpc.PullMessageRequest
     ) -> tuple[pb.Status, list[MessageExt], int]:
         queue, group = _queue(request.message_queue), check_group(request.group.name)
+        if request.batch_size < 1:
+            raise Refusal(Code.BAD_REQUEST, f"the batch size is {request.batch_size}, it must be at least 1")
         subscription = subscription_of(queue.topic, request.filter_expression)
         poll_ms = min(int(request.long_polling_timeout.ToMilliseconds()), self._settings.max_long_polling_ms)
         header = PullMessageRequestHeader(

@@ -78,6 +78,15 @@ class RefreshingCache(Generic[V]):
                 raise ClientError(f"{self.name} {name} not loaded: the proxy stops") from None
             raise
 
+    def known(self, name: str) -> V | None:
+        """Return a value that is in the cache, however old; None without one."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.value
+
+    def drop(self, name: str) -> None:
+        """Forget a value: it is no longer true, and an old one must not stay in use."""
+        self._entries.pop(name, None)
+
     def outdate(self, is_meant: Callable[[V], bool]) -> None:
         """Load the meant values again at their next use, in the background."""
         for entry in self._entries.values():

@@ -7,6 +7,7 @@ from rmq_remoting.daemon.settings import (
     JavaBoolean,
     JavaString,
     Milliseconds,
+    Natural,
     Port,
     SettingsGroup,
     setting,
@@ -40,6 +41,21 @@ class RemotingSettings(SettingsGroup):
         "enableRemotingLocalProxyGrpc",
         "Serve gRPC on the remoting port, too: connections that begin as HTTP/2 are passed on to the gRPC "
         "port. Not with tls.server.mode=enforcing and tls.server.need.client.auth=require.",
+    )
+    remoting_most_connections: Natural = setting(
+        0,
+        "maxConnections",
+        "Most connections on the remoting port; 0: as many as the limit of open files allows.",
+        unit="connections",
+        ours=True,
+    )
+    remoting_most_connections_per_host: Natural = setting(
+        0,
+        "maxConnectionsPerHost",
+        "Most connections of one IPv4 address or IPv6 network (/64) on the remoting port; 0: three quarters "
+        "of the most of all.",
+        unit="connections",
+        ours=True,
     )
     remoting_most_broker_connections: Count = setting(
         20_000,

@@ -182,7 +182,9 @@ def _streaming(
             try:
                 call = await admission.admitted(context, request, slot)
             except Exception as error:
-                await context.write(response(status=status_of(error)))
+                refused = status_of(error)
+                latencies.observe(name, refused.code, time.perf_counter() - began)
+                await context.write(response(status=refused))
                 return
             latencies.open[name] += 1
             code: int | None = None

@@ -12,6 +12,7 @@ from typing import Any, Final
 import grpc
 
 from rmq_client.consumer.subscription import Subscription
+from rmq_client.errors import ClientError
 
 from .calls import Call
 from .client_settings import ClientSettings
@@ -91,6 +92,12 @@ class Sessions:
                 await context.write(rpc.TelemetryCommand(status=status_of(refusal)))
                 return
             await context.abort(_grpc_code(refusal), f"process client telemetryCommand failed. {refusal}")
+        except ClientError as error:
+            # No broker tells who the user is. The client opens another stream.
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE,
+                f"process client telemetryCommand failed. {status_of(error).message}",
+            )
         finally:
             reading.cancel()
             self._readings.discard(reading)

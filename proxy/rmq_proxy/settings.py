@@ -45,6 +45,14 @@ class FaceSettings(SettingsGroup):
     grpc_client_idle_time_ms: Milliseconds = setting(
         120 * _SECOND_MS, "grpcClientIdleTimeMills", "Time without a call after which a connection is closed."
     )
+    most_connections: Natural = setting(
+        0,
+        "grpcConnectionsMaxNum",
+        "Most connections of gRPC clients; further ones are closed at once. 0: three quarters of the files "
+        "that the process may open, or a quarter where one port serves plain text and TLS.",
+        unit="connections",
+        ours=True,
+    )
     local_proxy_connect_timeout_ms: Milliseconds = setting(
         3 * _SECOND_MS,
         "localProxyConnectTimeoutMs",

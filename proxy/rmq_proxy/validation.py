@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from rmq_client.names import SYSTEM_TOPICS
 from rmq_remoting.integer_bounds import INT64_MAX
 
@@ -19,6 +21,8 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_TOPIC_LENGTH: Final = 127
 _MAX_GROUP_LENGTH: Final = 255
+_NANOS: Final = 1_000_000_000
+_MOST_SECONDS: Final = 100_000_000_000
 _SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
@@ -67,6 +71,18 @@ def check_invisible_ms(invisible_ms: int, least_ms: int, most_ms: int) -> int:
     if invisible_ms > (most_ms if most_ms > 0 else INT64_MAX):
         raise Refusal(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {most_ms}")
     return invisible_ms
+
+
+def check_time_ms(time: Timestamp, code: Code, name: str) -> int:
+    """Return a time in ms since 1970. Raises Refusal for one that protobuf does not allow."""
+    seconds, nanos = time.seconds, time.nanos
+    if 0 <= seconds <= _MOST_SECONDS and 0 <= nanos < _NANOS:
+        # The library's own method takes three times as long.
+        return int(seconds * 1000 + nanos // 1_000_000)
+    try:
+        return int(time.ToMilliseconds())
+    except ValueError as error:
+        raise Refusal(code, f"{name} cannot be used: {error}") from error
 
 
 def check_characters(text: str, code: Code, name: str) -> None:

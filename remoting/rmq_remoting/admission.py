@@ -39,7 +39,7 @@ class Admission:
         `descriptor` is that of its socket.
         """
         host = host_key(address[0])
-        most = _most_descriptor()
+        most = most_descriptor()
         if descriptor >= most:
             return (
                 f"too many open files and connections most={most:.0f}; the last ones are kept for files. "
@@ -69,8 +69,8 @@ class Admission:
             self._by_host[host] -= 1
 
 
-def _most_descriptor() -> float:
-    """Return the number of a descriptor from which on connections are refused.
+def most_descriptor() -> float:
+    """Return the number of a descriptor from which on connections are refused; infinite without a limit.
 
     The kernel gives the lowest free number: the number of a new connection tells how many are in use.
     """

@@ -61,6 +61,29 @@ async def test_each_broker_of_a_route_has_the_port_on_its_own_host(
     assert all(queue.broker.endpoints == expected for queue in answer.message_queues)
 
 
+@pytest.mark.parametrize(
+    ("bind", "own", "scheme", "host"),
+    [("::1", "[::1]", pb.IPv6, "::1"), (LOOPBACK, "localhost", pb.DOMAIN_NAME, "localhost")],
+)
+async def test_the_address_in_routes_may_be_of_ipv6_or_a_domain_name(
+    tmp_path: Path, bind: str, own: str, scheme: pb.AddressScheme, host: str
+) -> None:
+    port = free_port()
+    keys = {"grpcServerPort": port, "bindAddress": bind, "brokerIP1": own}
+    async with (
+        running_namesrv(tmp_path) as namesrv,
+        running_broker(tmp_path / "b", namesrvAddr=namesrv.address, **keys),
+        Admin(namesrv.address) as admin,
+        grpc_client(f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}") as client,
+    ):
+        await admin.create_topic("R", queues=1)
+        answer = await client.call("QueryRoute", rpc.QueryRouteRequest(topic=resource("R")))
+        (queue,) = answer.message_queues
+        expected = pb.Endpoints(scheme=scheme, addresses=[pb.Address(host=host, port=port)])
+        assert queue.broker.endpoints == expected
+        assert (await client.send(message("R"))).status.code == pb.OK
+
+
 async def test_messages_stay_on_the_own_broker(cluster: RunningCluster, client: GrpcClient) -> None:
     await client.consume("G", "T")
     await client.receive("G", "T")

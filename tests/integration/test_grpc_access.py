@@ -18,6 +18,7 @@ from rmq_proxy.daemon_settings import ProxyDaemonSettings
 from rmq_proxy.local_settings import load_local_settings
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
+from rmq_proxy.service import NAME
 from rmq_remoting.bodies.access_control import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo, UserStatus
 from rmq_remoting.daemon.configuration import Override, SettingsError, load
 from tests.support.clusters import ClusterBroker, RunningCluster, running_cluster
@@ -249,6 +250,23 @@ async def test_a_proxy_without_the_keys_of_a_super_user_admits_nobody(tmp_path: 
             status = await _route(client)
         assert status.code == pb.INTERNAL_SERVER_ERROR
         assert "must be the keys of a super user" in status.message
+
+
+async def test_a_telemetry_stream_of_a_user_that_no_broker_tells_ends_with_the_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _cluster(tmp_path) as (cluster, broker):
+        allow(broker, "ann", ("Cluster:*", "All"))
+        keys = json.dumps({"accessKey": ANN.access_key, "secretKey": ANN.secret_key})
+        own = {"authenticationEnabled": True, "innerClientAuthenticationCredentials": keys}
+        async with running_proxy(cluster.address, **own) as proxy, grpc_client(proxy.address) as client:
+            stream = client.channel.stream_stream(f"/{NAME}/Telemetry")(
+                metadata=[("x-mq-client-id", "client-1"), *signature_of(ROOT)]
+            )
+            await stream.write(rpc.TelemetryCommand(settings=pb.Settings()).SerializeToString())
+            assert await stream.code() is grpc.StatusCode.UNAVAILABLE
+            assert "must be the keys of a super user" in await stream.details()
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 async def test_the_proxy_signs_its_requests_with_its_own_keys(tmp_path: Path) -> None:

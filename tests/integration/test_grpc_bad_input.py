@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import pytest
@@ -164,6 +164,32 @@ async def test_a_stream_that_is_not_read_gives_up_its_messages(monkeypatch: pyte
     )
     await handle(rpc.ReceiveMessageRequest(), context)
     assert (given_up, context.code) == (["messages"], grpc.StatusCode.ABORTED)
+
+
+async def test_a_receive_that_is_refused_before_its_method_is_counted() -> None:
+    """Metrics tell of users without a signature, too."""
+
+    async def never(call: object, request: object) -> AsyncGenerator[rpc.ReceiveMessageResponse, None]:
+        raise AssertionError("the call was admitted")
+        yield rpc.ReceiveMessageResponse()
+
+    class Closed(Admission):
+        async def admitted(self, context: Any, request: Any, slot: Any) -> Any:
+            raise Refusal(pb.UNAUTHORIZED, "who?")
+
+    class Context:
+        codes: ClassVar[list[int]] = []
+
+        async def write(self, response: rpc.ReceiveMessageResponse) -> None:
+            self.codes.append(response.status.code)
+
+    latencies = RpcLatencies()
+    handle = service_module._streaming(
+        "ReceiveMessage", never, rpc.ReceiveMessageResponse, latencies, Closed(Peers())
+    )
+    await handle(rpc.ReceiveMessageRequest(), Context())
+    assert Context.codes == [pb.UNAUTHORIZED]
+    assert [labels[:2] for labels in latencies.series()] == [("receive_message", "unauthorized")]
 
 
 async def test_an_unread_telemetry_stream_ends(

@@ -242,6 +242,18 @@ async def test_an_ipv6_address_is_served_and_reported(
                 assert await _is_served(proxy.address, trusting(loopback6))
 
 
+@pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
+async def test_all_interfaces_are_those_of_both_kinds(
+    cluster: RunningCluster, tmp_path: Path, mode: str
+) -> None:
+    both = make_certificate(tmp_path, "both", "IP:127.0.0.1,IP:::1")
+    keys = {"bindAddress": "::", "tls.server.mode": mode, **both.settings}
+    credentials = None if mode == "disabled" else trusting(both)
+    async with running_proxy(cluster.address, **keys) as proxy:
+        for host in (LOOPBACK, "[::1]"):
+            assert await _is_served(f"{host}:{proxy.port}", credentials)
+
+
 # --- the broker itself ---
 
 

@@ -27,7 +27,7 @@ from rmq_remoting.bodies.group import (
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.grpc_client import NO_ID, GrpcClient, grpc_client, message, resource
 from tests.support.running_proxy import running_proxy
-from tests.support.waiting import until
+from tests.support.waiting import until, until_answer
 
 BROKERS = {"broker-a": {"T": 2, "U": 1}, "broker-b": {"T": 3}}
 
@@ -131,6 +131,43 @@ async def test_a_route_has_the_proxys_endpoints_in_place_of_the_brokers(cluster:
 async def test_routes_of_other_topics_are_refused(client: GrpcClient, topic: str, code: Code) -> None:
     answer = await client.call("QueryRoute", rpc.QueryRouteRequest(topic=resource(topic)))
     assert answer.status.code == code
+
+
+async def test_a_deleted_topic_is_not_found_any_longer(cluster: RunningCluster) -> None:
+    refresh = {"topicRouteServiceCacheRefreshSeconds": 1}
+    async with running_proxy(cluster.address, **refresh) as proxy, grpc_client(proxy.address) as client:
+
+        async def code() -> int:
+            answer = await client.call("QueryRoute", rpc.QueryRouteRequest(topic=resource("U")))
+            return int(answer.status.code)
+
+        async def is_gone() -> bool:
+            return await code() == Code.TOPIC_NOT_FOUND
+
+        assert await code() == Code.OK
+        async with Admin(cluster.address) as admin:
+            await admin.delete_topic("U")
+        assert await until_answer(is_gone, 20)
+
+
+async def test_a_route_keeps_all_addresses_of_the_request_and_their_kind(client: GrpcClient) -> None:
+    asked = pb.Endpoints(scheme=pb.IPv6, addresses=[pb.Address(host=host, port=1) for host in ("::1", "::2")])
+    for method in (rpc.QueryRouteRequest, rpc.QueryAssignmentRequest):
+        request = method(topic=resource("U"), endpoints=asked)
+        if method is rpc.QueryAssignmentRequest:
+            request.group.name = "G"
+        answer = await client.call(method.__name__.removesuffix("Request"), request)
+        assert answer.status.code == Code.OK
+        queues = (
+            answer.message_queues
+            if method is rpc.QueryRouteRequest
+            else [assignment.message_queue for assignment in answer.assignments]
+        )
+        for queue in queues:
+            endpoints = queue.broker.endpoints
+            assert endpoints.scheme == pb.IPv6
+            assert [address.host for address in endpoints.addresses] == ["::1", "::2"]
+            assert {address.port for address in endpoints.addresses} != {1}
 
 
 async def test_topics_accept_the_types_of_their_attribute(
@@ -345,6 +382,27 @@ async def test_a_queue_is_pulled_from_any_offset(client: GrpcClient) -> None:
     assert (status.code, following) == (Code.ILLEGAL_OFFSET, 3)
     request.message_queue.broker.name = "unknown"
     assert (await client.pull(request))[0].code == Code.BAD_REQUEST
+
+
+@pytest.mark.parametrize("size", [0, -1])
+async def test_a_pull_asks_for_at_least_one_message(client: GrpcClient, size: int) -> None:
+    queue = pb.MessageQueue(topic=resource("U"), id=0, broker=pb.Broker(name="broker-a"))
+    request = rpc.PullMessageRequest(group=resource("G"), message_queue=queue, batch_size=size)
+    status, _, _ = await client.pull(request)
+    assert (status.code, "must be at least 1" in status.message) == (Code.BAD_REQUEST, True)
+
+
+async def test_times_that_the_protocol_does_not_allow_are_refused_without_a_log_line(
+    client: GrpcClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = message("U")
+    made.system_properties.born_timestamp.seconds = 1 << 62
+    assert (await client.send(made)).status.code == Code.BAD_REQUEST
+    queue = pb.MessageQueue(topic=resource("U"), id=0, broker=pb.Broker(name="broker-a"))
+    query = rpc.QueryOffsetRequest(message_queue=queue, query_offset_policy=pb.TIMESTAMP)
+    query.timestamp.nanos = -1
+    assert (await client.call("QueryOffset", query)).status.code == Code.BAD_REQUEST
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 async def test_offsets_are_committed_and_queried(client: GrpcClient) -> None:

@@ -135,7 +135,7 @@ async def test_a_grpc_server_that_does_not_answer_ends_the_connection(
 
     async with await asyncio.start_server(accept, LOOPBACK, 0) as silent:
         entrance = Entrance(LOOPBACK, silent.sockets[0].getsockname()[1], context)
-        front = Front(entrance, entrance, connect_timeout_seconds=0.05)
+        front = Front(entrance, entrance, connect_timeout_seconds=0.05, most_connections=10)
         reader, writer = await asyncio.open_connection(LOOPBACK, await front.listen(LOOPBACK, 0))
         writer.write(b"PRI")
         async with asyncio.timeout(5):

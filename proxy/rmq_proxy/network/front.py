@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from rmq_remoting.peer_address import address_text, peer_address
+from rmq_remoting.repeated_event import RepeatedEvent
+from rmq_remoting.server import bind_socket
 
 log = logging.getLogger("rmq.proxy")
 
@@ -24,6 +26,8 @@ _HANDSHAKE_BYTE: Final = 0x16
 _FIRST_BYTE_SECONDS: Final = 10.0
 # Bytes that wait for one side before the other one is no longer read.
 _HIGH_WATER_BYTES: Final = 256 * 1024
+_LOG_SECONDS: Final = 60.0
+_BACKLOG: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,12 @@ class Entrance:
 class Front:
     """The listener of a port with plain text and TLS. Belongs to one loop."""
 
-    def __init__(self, plain: Entrance, tls: Entrance, connect_timeout_seconds: float) -> None:
+    def __init__(
+        self, plain: Entrance, tls: Entrance, connect_timeout_seconds: float, most_connections: int
+    ) -> None:
         """`plain` takes connections in plain text, and decrypted ones; `tls` takes encrypted ones."""
+        self._most_connections = most_connections
+        self._refused = RepeatedEvent(_LOG_SECONDS)
         self._plain = plain
         self._tls = tls
         self._connect_timeout_seconds = connect_timeout_seconds
@@ -51,9 +59,14 @@ class Front:
     async def listen(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen, and return the port; `reuse_port`: further processes may, too. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _ClientSide(self), host or None, port, backlog=1024, reuse_port=reuse_port
-        )
+        # A socket made by asyncio for `::` would take no IPv4 connections, as the ports without a front do.
+        bound = bind_socket(host, port, reuse_port=reuse_port)
+        try:
+            bound.listen(_BACKLOG)  # uvloop's create_server does not raise where this fails
+        except OSError:
+            bound.close()
+            raise
+        self._server = await loop.create_server(lambda: _ClientSide(self), sock=bound, backlog=_BACKLOG)
         return int(self._server.sockets[0].getsockname()[1])
 
     def adopt(self, transport: asyncio.Transport, first: bytes) -> None:
@@ -82,8 +95,19 @@ class Front:
 
     # --- of the client sides ---
 
-    def opened(self, client: _ClientSide) -> None:
+    def opened(self, client: _ClientSide) -> bool:
+        """Count a connection; return False if it must be closed, because there are too many."""
+        if len(self._clients) >= self._most_connections:
+            if count := self._refused.occurred():
+                log.warning(
+                    "gRPC connections refused, too many count=%d limit=%d; raise grpcConnectionsMaxNum or "
+                    "the limit of open files, or start another proxy",
+                    count,
+                    self._most_connections,
+                )
+            return False
         self._clients.add(client)
+        return True
 
     def closed(self, client: _ClientSide) -> None:
         self._clients.discard(client)
@@ -107,14 +131,6 @@ class _Side(asyncio.Protocol):
         other = self.other
         if other is not None and other.transport is not None:
             other.transport.write(data)
-
-    def eof_received(self) -> bool:
-        other = self.other
-        if other is None or other.transport is None:
-            return False
-        if other.transport.can_write_eof():
-            other.transport.write_eof()
-        return True
 
     def pause_writing(self) -> None:
         other = self.other
@@ -146,9 +162,12 @@ class _ClientSide(_Side):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none by their class.
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
-        self._front.opened(self)
+        opened = cast("asyncio.Transport", transport)
+        if not self._front.opened(self):
+            opened.abort()
+            return
+        self.transport = opened
+        opened.set_write_buffer_limits(_HIGH_WATER_BYTES)
         self._timer = asyncio.get_running_loop().call_later(_FIRST_BYTE_SECONDS, self.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -163,9 +182,12 @@ class _ClientSide(_Side):
             self._linking = asyncio.get_running_loop().create_task(self._link())
 
     def eof_received(self) -> bool:
-        if self.other is None:
+        """Pass the end on, and keep the connection: the server may still answer, and then ends it."""
+        other = self.other
+        if other is None or other.transport is None or not other.transport.can_write_eof():
             return False
-        return super().eof_received()
+        other.transport.write_eof()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._front.closed(self)
@@ -220,6 +242,10 @@ class _ServerSide(_Side):
     def connection_lost(self, exc: Exception | None) -> None:
         self._front.names.pop(self._name, None)
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        # The gRPC server never ends one half alone. A client that has vanished would keep its half for ever.
+        return False
 
     def abort(self) -> None:
         """End the connection at once."""

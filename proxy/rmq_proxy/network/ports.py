@@ -7,6 +7,7 @@ import logging
 import ssl
 from typing import Any, Final
 
+from rmq_remoting.admission import most_descriptor
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_settings import TlsSettings
@@ -18,6 +19,11 @@ from .front import Entrance, Front
 
 log = logging.getLogger("rmq.proxy")
 
+# A connection through a front has this number of sockets in this process.
+_SOCKETS_WITH_FRONT: Final = 3
+# The rest is for connections to brokers and for files.
+_SHARE: Final = 0.75
+_MOST: Final = 2**31 - 1
 _LOOPBACK: Final = "127.0.0.1"
 _LOOPBACKS: Final = {"": _LOOPBACK, "0.0.0.0": _LOOPBACK, "::": "::1"}
 
@@ -25,10 +31,15 @@ _LOOPBACKS: Final = {"": _LOOPBACK, "0.0.0.0": _LOOPBACK, "::": "::1"}
 class GrpcPorts:
     """The port that clients connect to. Belongs to one loop."""
 
-    def __init__(self, tls: TlsSettings, connect_timeout_seconds: float) -> None:
-        """`tls` are the settings in force (`effective_tls`); the time-out is that of the front."""
+    def __init__(self, tls: TlsSettings, connect_timeout_seconds: float, most_connections: int = 0) -> None:
+        """`tls` are the settings in force (`effective_tls`); the time-out is that of the front.
+
+        `most_connections` 0: as many as open files allow.
+        """
         self._connect_timeout_seconds = connect_timeout_seconds
         self._mode = tls.tls_server_mode
+        # The gRPC server must have this bound, too.
+        self.most_connections = most_connections or _by_open_files(self._mode)
         self.certificates = GrpcCertificates(tls)
         self._front: Front | None = None
         # The addresses of clients.
@@ -60,7 +71,7 @@ class GrpcPorts:
         await server.start()
         tls = _own_tls() if self._mode is TlsMode.ENFORCING else None
         entrance = Entrance(_LOOPBACKS.get(host, host), bound, tls)
-        self._front = Front(entrance, entrance, self._connect_timeout_seconds)
+        self._front = Front(entrance, entrance, self._connect_timeout_seconds, self.most_connections)
         self.peers.names = self._front.names
         return bound
 
@@ -88,12 +99,21 @@ class GrpcPorts:
         plain_port = server.add_insecure_port(f"{_LOOPBACK}:0")
         tls_port = server.add_secure_port(f"{_LOOPBACK}:0", credentials)
         front = Front(
-            Entrance(_LOOPBACK, plain_port), Entrance(_LOOPBACK, tls_port), self._connect_timeout_seconds
+            Entrance(_LOOPBACK, plain_port),
+            Entrance(_LOOPBACK, tls_port),
+            self._connect_timeout_seconds,
+            self.most_connections,
         )
         self.peers.names, self.peers.all_named = front.names, True
         await server.start()
         self._front = front
         return await front.listen(host, port, reuse_port=reuse_port)
+
+
+def _by_open_files(mode: TlsMode) -> int:
+    """Return the number of connections that leaves descriptors for other uses."""
+    sockets = _SOCKETS_WITH_FRONT if mode is TlsMode.PERMISSIVE else 1
+    return int(min(most_descriptor() * _SHARE / sockets, _MOST))
 
 
 def _own_tls() -> ssl.SSLContext:

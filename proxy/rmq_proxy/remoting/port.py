@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from rmq_client.errors import ClientError
+from rmq_remoting.admission import Admission, ConnectionLimits
 from rmq_remoting.answers import Answer
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode as Code
@@ -99,6 +100,11 @@ class RemotingPort:
         )
         self._server = RemotingServer(
             self.dispatcher,
+            admission=Admission(
+                ConnectionLimits(
+                    settings.remoting_most_connections, settings.remoting_most_connections_per_host
+                )
+            ),
             tls=ServerTls(tls.tls_server_mode, self._http2_context) if serves_http2 else self.contexts.tls,
             on_close=self._sessions.closed,
             on_http2=on_http2 if serves_http2 else None,

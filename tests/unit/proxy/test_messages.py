@@ -58,6 +58,31 @@ def test_times_have_milliseconds() -> None:
     assert system.message_type == pb.DELAY
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELIVER_MS": "253402300800000"},
+        {"TIMER_DELIVER_MS": "9" * 40},
+        {"TIMER_DELIVER_MS": "-1"},
+        {"TIMER_DELIVER_MS": "soon"},
+        {"TIMER_DELAY_SEC": "9" * 40},
+    ],
+)
+def test_a_delivery_time_that_cannot_be_told_does_not_keep_the_message_back(
+    properties: dict[str, str],
+) -> None:
+    """Clients of the remoting protocol write what they like into properties."""
+    system = message_of(_received(**properties)).system_properties
+    assert not system.HasField("delivery_timestamp")
+    assert system.message_id == "01ID"
+
+
+def test_the_number_of_deliveries_fits_its_field() -> None:
+    received = _received()
+    received.reconsume_times = 2**31 - 1
+    assert message_of(received).system_properties.delivery_attempt == 2**31 - 1
+
+
 def test_a_time_before_1970_has_no_negative_nanoseconds() -> None:
     received = _received()
     received.born_timestamp = -1

@@ -64,8 +64,17 @@ def test_a_time_of_birth_that_protobuf_does_not_allow_is_refused(seconds: int, n
     message = _message()
     born = message.system_properties.born_timestamp
     born.seconds, born.nanos = seconds, nanos
-    with pytest.raises(ValueError, match="imestamp"):
+    with pytest.raises(Refusal, match="the born timestamp cannot be used: Timestamp is not valid") as refused:
         _properties(message)
+    assert refused.value.code == Code.BAD_REQUEST
+
+
+def test_a_delivery_time_that_protobuf_does_not_allow_is_refused() -> None:
+    message = _message()
+    message.system_properties.delivery_timestamp.seconds = 1 << 62
+    with pytest.raises(Refusal, match="the delivery timestamp cannot be used") as refused:
+        _properties(message)
+    assert refused.value.code == Code.ILLEGAL_DELIVERY_TIME
 
 
 def test_a_half_message_has_its_flag_and_its_time_until_the_first_check() -> None:

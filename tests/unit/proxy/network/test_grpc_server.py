@@ -11,11 +11,17 @@ import grpc
 import pytest
 from grpc._cython import cygrpc
 
+from rmq_proxy.event_failures import EventFailures
+from rmq_proxy.network import completions, grpc_server
 from rmq_proxy.network.grpc_server import GrpcServer, new_server
+from tests.support.failing_queue import FailingQueue
 from tests.support.waiting import until
 
 _SERVICE = "test.Service"
 _CALLS = 200
+# More than the calls that are accepted at once.
+_LOST = 70
+_UNANSWERED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
 _STOPPED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
@@ -218,6 +224,68 @@ async def test_the_loop_rests_while_a_call_is_held(
     await until(lambda: server._completions.is_watched)
     methods.answer.set()
     assert await call == b"a"
+
+
+# --- a core that fails ---
+
+
+@pytest.fixture
+async def failing(methods: _Methods, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrpcServer]:
+    monkeypatch.setattr(cygrpc, "CompletionQueue", FailingQueue)
+    monkeypatch.setattr(completions, "_LONGEST_PAUSE_SECONDS", 0.01)
+    created = GrpcServer((), EventFailures())
+    monkeypatch.undo()
+    created.add_generic_rpc_handlers((methods.handler(),))
+    yield created
+    async with asyncio.timeout(20):
+        await created.stop(0)
+
+
+async def test_calls_are_accepted_after_more_lost_events_than_calls_at_once(failing: GrpcServer) -> None:
+    port = failing.add_insecure_port("127.0.0.1:0")
+    await failing.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        echo = _unary(channel, "Echo")
+        for _ in range(_LOST):
+            # The event of the call's arrival is lost.
+            failing._completions.queue.lose = 1
+            code, _ = await _status(echo(b"", timeout=0.2))
+            assert code in _UNANSWERED
+        assert await asyncio.gather(*(echo(b"a") for _ in range(_CALLS))) == [b"a"] * _CALLS
+    assert failing._completions.is_open
+
+
+async def test_a_core_without_events_ends_calls_and_refuses_others(
+    failing: GrpcServer, methods: _Methods
+) -> None:
+    port = failing.add_insecure_port("127.0.0.1:0")
+    await failing.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        held = asyncio.ensure_future(_status(_unary(channel, "Hold")(b"")))
+        await until(lambda: methods.held == 1)
+        failing._completions.queue.is_broken = True
+        # The next event shows it.
+        code, _ = await _status(_unary(channel, "Echo")(b"", timeout=20))
+        assert code in _STOPPED
+        assert (await held)[0] in _STOPPED
+        await until(lambda: methods.cancelled == 1)
+    with pytest.raises(OSError, match="refused"):
+        await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(20):
+        await failing.stop(60)
+
+
+async def test_a_stop_ends_although_its_event_was_lost(
+    failing: GrpcServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(grpc_server, "_CANCEL_SECONDS", 0.1)
+    failing.add_insecure_port("127.0.0.1:0")
+    await failing.start()
+    # Those of accepted calls, and that of the shutdown.
+    failing._completions.queue.lose = 1000
+    async with asyncio.timeout(20):
+        await failing.stop(0)
+    assert "gRPC server not shut down" in caplog.text
 
 
 # --- start and stop ---
