@@ -111,6 +111,7 @@ clean: ## remove everything that can be rebuilt
 
 $(WHEEL_BUILT): $(INSTALLED) hatch_build.py $(shell find remoting namesrv broker client cli proxy spark_connector faststream_broker testing -name '*.py')
 	rm -f dist/*.whl
+	@echo "Compiling the hot path into a wheel (two to four minutes)"
 	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 	  --no-deps --wheel-dir dist .
 	@touch $@
@@ -144,7 +145,8 @@ endef
 $(SPARK_BENCH_INSTALLED): pyproject.toml constraints.txt
 	@$(SPARK_BENCH_VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(SPARK_BENCH_VENV)
 	sed 's/^pyspark==.*/pyspark==$(SPARK_BENCH_PYSPARK)/' constraints.txt > $(SPARK_BENCH_VENV)/constraints.txt
-	$(SPARK_BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	@echo "Installing the broker and PySpark $(SPARK_BENCH_PYSPARK) into $(SPARK_BENCH_VENV)"
+	$(SPARK_BENCH_VENV)/bin/python -m pip install --disable-pip-version-check \
 	  -c $(SPARK_BENCH_VENV)/constraints.txt -e '.[broker,spark]'
 	@touch $@
 
@@ -160,5 +162,6 @@ docs: $(DOCS_INSTALLED) ## build the site into build/docs/site, and check every 
 
 $(DOCS_INSTALLED): pyproject.toml constraints.txt
 	@$(DOCS_VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@echo "Installing what builds the site into $(DOCS_VENV)"
+	$(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@

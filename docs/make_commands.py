@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
-import runpy
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,8 @@ _HEAD: Final = """\
 Options of the commands that this project installs. `COMMAND --help` prints the same.
 
 - [Settings](configuration.md) lists the keys of `--set` and `--config`.
-- [The command line](command_line.md) shows what `rmq` can do.
+- [Commands of rmq](rmq_commands.md) lists the commands of `rmq`.
+- [The command line](command_line.md) shows them at work.
 - [rmq-store](store_tool.md) explains what its commands check and change.
 - [Deployment](deployment.md) shows the commands in containers and under systemd.
 
@@ -29,10 +29,11 @@ The daemons print one line that begins with `ready` on standard output as soon a
 This page is written by `python docs/make_commands.py`.
 """
 _ROOT: Final = Path(__file__).parents[1]
-# A program that only images have.
-_HEALTH: Final = _ROOT / "deploy" / "health.py"
 _LINE_CHARACTERS: Final = 118
-_NO_PARSER: Final = "Option --help describes the arguments of each of its commands."
+# `rmq` has no parser of argparse.
+_HAS_A_PAGE: Final = (
+    "Administer clusters, send and read messages. [Commands of rmq](rmq_commands.md) lists its commands."
+)
 
 
 def page() -> str:
@@ -42,9 +43,7 @@ def page() -> str:
         # Commands that need Linux begin in `__main__`, and have their parser in `main`.
         module = importlib.import_module(place.partition(":")[0].replace(".__main__", ".main"))
         make = getattr(module, "argument_parser", None)
-        parsers.append(make() if make else argparse.ArgumentParser(command, description=_NO_PARSER))
-    if _HEALTH.exists():
-        parsers.append(runpy.run_path(str(_HEALTH))["argument_parser"]())
+        parsers.append(make() if make else argparse.ArgumentParser(command, description=_HAS_A_PAGE))
     return _HEAD + "".join(_section(parser, "##") for parser in parsers)
 
 

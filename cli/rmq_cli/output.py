@@ -48,13 +48,17 @@ class Output:
         )
         self.errors = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        """Write rows. `columns` are the keys; a table's headings are the same in words."""
+    def rows(self, rows: Iterable[Row], columns: Sequence[str], *, with_names: bool = True) -> None:
+        """Write rows. `columns` are the keys; a table's headings are the same in words.
+
+        Without `with_names`, CSV has no line of names: the rows continue earlier ones.
+        """
         if self.form is Format.JSON:
             self.json([{key: row.get(key) for key in columns} for row in rows])
         elif self.form is Format.CSV:
             writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(columns)
+            if with_names:
+                writer.writerow(columns)
             writer.writerows([cell_of(row.get(key)) for key in columns] for row in rows)
         else:
             self.console.print(table_of(rows, columns))

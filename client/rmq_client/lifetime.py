@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Protocol, Self
 
-from .errors import NotRunning
+from .errors import NotRunning, UsageError
 
 
 class _Instance(Protocol):
@@ -56,6 +57,18 @@ class Lifetime(ABC):
         """Return the object's kind and group for errors."""
         group = getattr(self, "group", None)
         return type(self).__name__ + (f" of group {group}" if group else "")
+
+    def _check_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raise UsageError on another event loop than `loop`, the one of the start. No loop is fine, too."""
+        try:
+            current = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if current is not loop:
+            raise UsageError(
+                f"{self._description()} belongs to another event loop, the one of its start: use one object "
+                "per loop, or rmq_client.blocking"
+            )
 
     def _check_process(self) -> None:
         """Raise NotRunning in a process that was forked after the start of the object."""

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from pydantic import Field
@@ -57,12 +57,12 @@ class MessageQuery:
 class QueryResult:
     """The messages found, the oldest first.
 
-    `indexed_until_ms`: store time of the newest indexed message on the brokers that found some; 0 if none
-    did. `failures`: the errors of brokers that could not be asked, by broker name.
+    `indexed_until`: store time (UTC) of the newest indexed message on the brokers that found some; None if
+    none did. `failures`: the errors of brokers that could not be asked, by broker name.
     """
 
     messages: list[MessageExt]
-    indexed_until_ms: int = 0
+    indexed_until: datetime | None = None
     failures: Mapping[str, ClientError] = field(default_factory=dict)
 
 
@@ -105,8 +105,8 @@ class MessageQueries:
             raise next(iter(failures.values()))
         messages = [message for result in found for message in result.messages]
         messages.sort(key=lambda message: (message.store_timestamp, message.physical_offset))
-        indexed_until_ms = max(result.indexed_until_ms for result in found)
-        return QueryResult(messages[-query.max_messages :], indexed_until_ms, failures)
+        indexed_until = max((each.indexed_until for each in found if each.indexed_until), default=None)
+        return QueryResult(messages[-query.max_messages :], indexed_until, failures)
 
     async def view(self, route: TopicRoute, message_id: str) -> MessageExt | None:
         """Return the message with an id of either kind, None if no broker of the route has it.
@@ -152,7 +152,8 @@ class MessageQueries:
         with readable(address, about):
             until_ms = QueryMessageResponseHeader.decode(answer.ext_fields).index_last_update_timestamp
         messages = await self._read(answer, name, address, about)
-        return QueryResult([message for message in messages if query.matches(message)], until_ms)
+        until = None if until_ms <= 0 else datetime.fromtimestamp(until_ms / 1000, UTC)
+        return QueryResult([message for message in messages if query.matches(message)], until)
 
     async def _view_at(self, name: str, address: str, physical_offset: int) -> MessageExt | None:
         """33: return the message at an offset of one broker's log."""

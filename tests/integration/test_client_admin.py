@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmq_client import Admin, Message, MessageQueue, Producer, SendResult, UsageError, blocking
+from rmq_client.admin.results import time_of
 from tests.support.clusters import RunningCluster, running_cluster
 
 _BROKERS = ("broker-a", "broker-b")
@@ -47,7 +48,7 @@ async def test_messages_by_key_of_all_brokers(cluster: _Cluster) -> None:
         result = await admin.query_messages("T", "all")
         assert sorted(message.body for message in result.messages) == [b"0", b"1", b"2", b"3"]
         times = [message.store_timestamp for message in result.messages]
-        assert times == sorted(times) and result.indexed_until_ms == times[-1]
+        assert times == sorted(times) and result.indexed_until == time_of(times[-1])
         assert not result.failures
         [message] = (await admin.query_messages("T", "k3")).messages
         assert (message.body, message.broker_name) == (b"3", "broker-b")

@@ -187,6 +187,31 @@ async def test_in_sync_sets_of_a_controller(tmp_path: Path) -> None:
             await admin.in_sync_sets(address)
 
 
+async def test_a_controller_elects_forgets_and_is_changed(tmp_path: Path) -> None:
+    async with (
+        answering_controller() as controller,
+        running_cluster(tmp_path, {"broker-a": {}}) as cluster,
+        Admin(cluster.address) as admin,
+    ):
+        address = controller.address
+        assert (await admin.elect_master(address, "broker-a", 3)).master_id == 3
+        with pytest.raises(BrokerError, match=r"election of broker 2 of group broker-a: .*not alive"):
+            await admin.elect_master(address, "broker-a", 2)
+        with pytest.raises(UsageError, match="know no broker broker-z; they know: broker-a"):
+            await admin.elect_master(address, "broker-z", 1)
+        await admin.forget_brokers(address, "broker-a", [2, 3])
+        await admin.forget_brokers(address, "gone", cluster="OldCluster", alive=True)
+        some, whole = controller.forgotten
+        assert (some.cluster_name, some.broker_controller_ids_to_clean) == ("DefaultCluster", "2;3")
+        assert (some.clean_living_broker, some.invoke_time > 0) == (False, True)
+        assert (whole.cluster_name, whole.broker_name) == ("OldCluster", "gone")
+        assert (whole.broker_controller_ids_to_clean, whole.clean_living_broker) == (None, True)
+        with pytest.raises(UsageError, match="excludes broker_ids"):
+            await admin.forget_brokers(address, "broker-a", [2], alive=True)
+        await admin.update_controller_settings(address, {"scanNotActiveBrokerInterval": "3000"})
+        assert (await admin.controller_settings(address))["scanNotActiveBrokerInterval"] == "3000"
+
+
 # --- access control ---
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -401,7 +402,7 @@ async def test_administration_is_of_the_namespace(tmp_path: Path) -> None:
         assert list(await admin.topic_stats("T")) == [queue]
         assert await admin.max_offset(queue) == 1
         assert await admin.min_offset(queue) == 0
-        assert await admin.search_offset(queue, 0) == 0
+        assert await admin.search_offset(queue, datetime.fromtimestamp(0, UTC)) == 0
         async with PullConsumer(address, group="g", settings=_SHOP) as consumer:
             await consumer.assign([queue])  # the broker knows the group now
         await admin.commit_offset("g", queue, 1)

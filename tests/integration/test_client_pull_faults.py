@@ -17,6 +17,7 @@ from rmq_client import (
     NotRunning,
     Producer,
     PullConsumer,
+    UsageError,
 )
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.fake_cluster import FakeCluster, Fault
@@ -143,3 +144,16 @@ async def test_failed_commits_are_retried() -> None:
             await _read(reader, 4)
             await reader.poll(timeout_seconds=0)
         assert cluster.broker.offsets["g", "T", 0] == 4
+
+
+async def test_a_reader_belongs_to_one_loop() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster, topics="T") as reader:
+        _put(cluster, 1)
+
+        def elsewhere() -> None:
+            for call in (reader.poll, reader.commit, reader.lag):
+                with pytest.raises(UsageError, match="of group g belongs to another event loop"):
+                    asyncio.run(call())
+
+        await asyncio.to_thread(elsewhere)
+        assert len(await reader.poll()) == 1

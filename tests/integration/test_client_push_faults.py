@@ -19,6 +19,7 @@ from rmq_client import (
     OrderlyContext,
     PushConsumer,
     TopicNotFound,
+    Unavailable,
     UsageError,
 )
 from rmq_remoting.bodies.route import BrokerData
@@ -323,3 +324,18 @@ async def test_a_failing_error_listener_is_logged(caplog: pytest.LogCaptureFixtu
         consumer_of(cluster, Inbox(), topics="Nowhere", error_listener=fail),
     ):
         await until(lambda: "error listener failed" in caplog.text)
+
+
+async def test_a_commit_that_fails_is_raised_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        inbox = Inbox()
+        timing = ConsumerTiming(commit_seconds=3600)
+        async with consumer_of(cluster, inbox, timing=timing) as consumer:
+            cluster.broker.put("T", b"x")
+            await until(lambda: inbox.bodies == [b"x"])
+            cluster.broker.order(RequestCode.UPDATE_CONSUMER_OFFSET, Fault(code=ResponseCode.SYSTEM_ERROR))
+            with pytest.raises(Unavailable, match="commit offset 1 of group g in T/broker-a/0"):
+                await consumer.commit()
+            assert "not committed" not in caplog.text
+            await consumer.commit()
+            assert cluster.broker.offsets["g", "T", 0] == 1

@@ -297,3 +297,16 @@ async def test_the_example(address: str) -> None:
         subprocess.run, command, capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "attempt 1: one\n")
+
+
+async def test_a_consumer_belongs_to_one_loop(address: str) -> None:
+    await _send(address, b"x")
+    async with _consumer(address) as consumer:
+
+        def elsewhere() -> None:
+            with pytest.raises(UsageError, match="of group g belongs to another event loop"):
+                asyncio.run(consumer.receive())
+
+        await asyncio.to_thread(elsewhere)
+        (message,) = await consumer.receive(timeout_seconds=_WAIT_SECONDS)
+        await consumer.ack(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 
 import pytest
 
@@ -260,7 +261,7 @@ async def test_rights_that_spark_needs(address: str, name: str) -> None:
         await admin.cluster_info()
         assert await admin.max_offset(result.queue) == result.queue_offset + 1
         assert await admin.min_offset(result.queue) == 0
-        assert await admin.search_offset(result.queue, 0) == 0
+        assert await admin.search_offset(result.queue, datetime.fromtimestamp(0, UTC)) == 0
         await admin.commit_offset(f"g-{name}", result.queue, 1)
         assert await admin.committed_offset(f"g-{name}", result.queue) == 1
         with pytest.raises(NotAuthorized, match=f"Topic:{name}|Cluster:"):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 import typer
@@ -132,7 +132,7 @@ async def _read(
 
         async def begin(queue: MessageQueue) -> int:
             if since is not None:
-                return await admin.search_offset(queue, int(since.timestamp() * 1000))
+                return await admin.search_offset(queue, since)
             return await (admin.max_offset(queue) if from_the_end else admin.min_offset(queue))
 
         begins = dict(zip(queues, await asyncio.gather(*map(begin, queues)), strict=True))
@@ -165,10 +165,14 @@ async def _consume(
     end: datetime | None,
     idle_seconds: float | None,
 ) -> int:
-    """Print messages as a member of a group, and commit the printed ones; return their number."""
+    """Print messages as a member of a group, and commit the printed ones; return their number.
+
+    A message that was stored at `end` or later is not committed, nor are those behind it in its queue.
+    """
     end_ms = None if end is None else int(end.timestamp() * 1000)
     loop = asyncio.get_running_loop()
     printed, last = 0, loop.time()
+    finished: set[MessageQueue] = set()
     async with PullConsumer(
         session.namesrv, group=place.group, consume_from=place.begin, settings=session.settings
     ) as consumer:
@@ -178,17 +182,20 @@ async def _consume(
             messages = await consumer.poll(max_messages=most, timeout_seconds=_POLL_SECONDS)
             offsets: dict[MessageQueue, int] = {}
             for message in messages:
-                if end_ms is not None and message.store_timestamp >= end_ms:
-                    break
+                queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+                if queue in finished or (end_ms is not None and message.store_timestamp >= end_ms):
+                    finished.add(queue)
+                    continue
                 printer.print(message)
                 printed += 1
-                queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
                 offsets[queue] = message.queue_offset + 1
             if offsets:
                 await consumer.commit(offsets)
                 last = loop.time()
-            elif messages:
-                break  # all are of later than `end`
-            if not messages and idle_seconds is not None and loop.time() - last > idle_seconds:
+            consumer.pause(finished.intersection(consumer.assigned_queues()))
+            patience = idle_seconds
+            if patience is None and end is not None and datetime.now(UTC) >= end:
+                patience = _IDLE_SECONDS  # a message of before may still be on its way
+            if not offsets and patience is not None and loop.time() - last > patience:
                 break
     return printed

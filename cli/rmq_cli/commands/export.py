@@ -81,7 +81,7 @@ async def _export(
 
         async def bound(queue: MessageQueue, time: datetime | None, *, is_end: bool) -> int:
             if time is not None:
-                return await admin.search_offset(queue, int(time.timestamp() * 1000))
+                return await admin.search_offset(queue, time)
             return await (admin.max_offset(queue) if is_end else admin.min_offset(queue))
 
         begins = {queue: max(0, await bound(queue, begin, is_end=False)) for queue in queues}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -74,7 +75,8 @@ def lag(
                 elif session.out.form is Format.JSON:
                     session.out.json({"time": datetime.now(UTC), "rows": rows(found)})
                 else:
-                    session.out.rows(rows(found), columns)
+                    session.out.rows(rows(found), columns, with_names=times == 1)
+                    sys.stdout.flush()
                 if times == count:
                     break
                 times += 1

@@ -109,12 +109,12 @@ def search(
     time: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
 ) -> None:
     """Show the offset in each queue of the first message stored at a time or later."""
-    admin, timestamp_ms = session.admin, int(parse_time(time).timestamp() * 1000)
+    admin, wanted = session.admin, parse_time(time)
     rows = [
         {
             "broker": queue.broker_name,
             "queue": queue.queue_id,
-            "offset": admin.search_offset(queue, timestamp_ms),
+            "offset": admin.search_offset(queue, wanted),
         }
         for queue in admin.topic_route(topic).read_queues
     ]

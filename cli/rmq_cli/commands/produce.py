@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -49,7 +50,10 @@ def produce(
     file: Annotated[Path | None, typer.Option(help="Send the lines of this file.")] = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Lines are objects with body, and tags, keys, properties, sharding_key."),
+        typer.Option(
+            "--json",
+            help="Lines are objects with body (or body_base64), and tags, keys, properties, sharding_key.",
+        ),
     ] = False,
     tag: Annotated[str | None, typer.Option(help="Tag of the messages.")] = None,
     key: Annotated[list[str] | None, typer.Option(help="Key of the messages; may be repeated.")] = None,
@@ -70,28 +74,36 @@ def produce(
     delay_seconds = 0.0 if delay is None else parse_duration(delay)
 
     def message(text: str) -> tuple[Message, str | None]:
-        fields: dict[str, Any] = _fields(text) if as_json else {"body": text}
-        made = Message(
-            topic,
-            fields["body"].encode(),
-            tags=fields.get("tags") or tag,
-            keys=fields.get("keys") or key or (),
-            properties={**properties, **fields.get("properties", {})},
-            delay_seconds=delay_seconds,
-        )
-        shard = fields.get("sharding_key") or sharding_key
-        made.sharding_key = shard
+        fields: dict[str, Any] = _fields(text) if as_json else {"body": text.encode()}
+        try:
+            made = Message(
+                topic,
+                fields["body"],
+                tags=fields.get("tags") or tag,
+                keys=fields.get("keys") or key or (),
+                properties={**properties, **(fields.get("properties") or {})},
+                delay_seconds=delay_seconds,
+            )
+            shard = fields.get("sharding_key") or sharding_key
+            made.sharding_key = shard
+        except ClientError as error:
+            raise _WrongLine(str(error)) from error
         return made, shard
 
     async def send_all(lines: Iterator[str]) -> int:
         async with Producer(session.namesrv, group=group, settings=session.settings) as producer:
             with progress(len(bodies) if bodies else None, "sending") as advance:
                 sending = _Sending(session, quiet, advance)
-                for line in lines:
-                    made, shard = message(line)
-                    sending.add(producer.send(made, queue=target, key=shard if target is None else None))
-                    # Messages that must stay in order are sent one after the other.
-                    await sending.wait(0 if shard or target else _IN_FLIGHT)
+                try:
+                    for line in lines:
+                        made, shard = message(line)
+                        sending.add(producer.send(made, queue=target, key=shard if target is None else None))
+                        # Messages that must stay in order are sent one after the other.
+                        await sending.wait(0 if shard or target else _IN_FLIGHT)
+                except _WrongLine as error:
+                    await sending.wait(0)
+                    before = "" if bodies else f"; {sending.told} before it"
+                    raise CommandFailed(f"{error}{before}", Exit.USAGE) from error
                 await sending.wait(0)
         return sending.sent
 
@@ -100,9 +112,13 @@ def produce(
     if not quiet and session.out.form is Format.CSV:
         session.out.line(",".join(_COLUMNS))
     with _opened(file) as source:
-        lines = iter(bodies) if bodies else (line.rstrip("\r\n") for line in source)
+        lines = iter(bodies) if bodies else _lines(source)
         sent = asyncio.run(send_all(line for line in lines if line))
     session.out.note(f"sent {counted(sent, 'message')} to topic {topic}")
+
+
+class _WrongLine(Exception):
+    """A line of the input that is no message. The text says why."""
 
 
 class _Sending:
@@ -118,6 +134,11 @@ class _Sending:
     def add(self, send: Coroutine[Any, Any, SendResult]) -> None:
         """Begin a send."""
         self._tasks.add(asyncio.ensure_future(send))
+
+    @property
+    def told(self) -> str:
+        """How many messages were sent, for an error."""
+        return f"{counted(self.sent, 'message')} {'was' if self.sent == 1 else 'were'} sent"
 
     async def wait(self, keep: int) -> None:
         """Wait until at most `keep` sends are in flight.
@@ -157,16 +178,41 @@ def _opened(file: Path | None) -> Any:
         raise CommandFailed(f"{file} cannot be read: {error.strerror}", Exit.USAGE) from error
 
 
+def _lines(source: TextIO) -> Iterator[str]:
+    """Yield the lines of the input. Raises _WrongLine for bytes that are no text."""
+    try:
+        for line in source:
+            yield line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise _WrongLine(f"the input is not UTF-8: {error.reason} at byte {error.start}") from error
+
+
 def _fields(line: str) -> dict[str, Any]:
-    """Return a line of --json. Raises CommandFailed."""
+    """Return a line of --json, with its body as bytes. Raises _WrongLine.
+
+    Further members are ignored, so that files of `rmq message export` can be sent.
+    """
+    about = f"line {line[:80]!r}"
     try:
         fields = json.loads(line)
     except ValueError as error:
-        raise CommandFailed(f"line {line[:80]!r} is no JSON: {error}", Exit.USAGE) from error
-    if not isinstance(fields, dict) or "body" not in fields:
-        raise CommandFailed(f"line {line[:80]!r}: an object with a member 'body' is needed", Exit.USAGE)
+        raise _WrongLine(f"{about} is no JSON: {error}") from error
+    if not isinstance(fields, dict) or not fields.keys() & {"body", "body_base64"}:
+        raise _WrongLine(f"{about}: an object with a member 'body' or 'body_base64' is needed")
+    if not isinstance(fields.get("properties") or {}, dict):
+        raise _WrongLine(f"{about}: 'properties' must be an object of names and texts")
+    try:
+        return {**fields, "body": _body(fields)}
+    except (TypeError, ValueError) as error:
+        raise _WrongLine(f"{about}: the body cannot be encoded: {error}") from error
+
+
+def _body(fields: dict[str, Any]) -> bytes:
+    """Return the body: a text as UTF-8, other values as JSON. Raises TypeError, ValueError."""
+    if "body" not in fields:
+        return base64.b64decode(fields["body_base64"], validate=True)
     body = fields["body"]
-    return {**fields, "body": body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)}
+    return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
 
 
 def _tell(session: Session, result: SendResult, quiet: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .access_copies import AccessCopyAdmin
 from .brokers import BrokerAdmin
 from .cold_data import ColdDataAdmin
-from .controllers import ControllerAdmin
+from .controller_changes import ControllerChangeAdmin
 from .dead_letters import DeadLetterAdmin
 from .name_servers import NameServerAdmin
 from .offset_changes import OffsetChangeAdmin
@@ -20,7 +20,7 @@ class Admin(
     StaticTopicAdmin,
     BrokerAdmin,
     ColdDataAdmin,
-    ControllerAdmin,
+    ControllerChangeAdmin,
     NameServerAdmin,
     AccessCopyAdmin,
 ):

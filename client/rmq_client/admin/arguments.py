@@ -127,6 +127,13 @@ def list_of_texts(name: str, value: object) -> list[str]:
     return texts
 
 
+def _broker_ids(name: str, value: object) -> list[int]:
+    ids = check_each(name, value, int, "name each by the id that in_sync_sets shows")
+    if not ids:
+        raise refuse(name, value, "must not be empty")
+    return [check_int(f"{name}[{number}]", one, least=1) for number, one in enumerate(ids)]
+
+
 def _address(name: str, value: object) -> str:
     host, _, port = check_text(name, value).rpartition(":")
     if not host or not port.isdigit():
@@ -157,6 +164,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "cluster": check_text,
     "broker_name": check_text,
     "broker_names": list_of_texts,
+    "broker_ids": _broker_ids,
     "names": list_of_texts,
     "controller": _address,
     "client_id": check_text,
@@ -184,7 +192,6 @@ _RULES: Final[Mapping[str, Rule]] = {
     "max_entries": at_least(1),
     "threshold_bytes": at_least(0),
     "offset": check_offset,
-    "timestamp_ms": at_least(0),
     "permission": one_of(*_PERMISSIONS),
     # durations and times
     "timeout_seconds": _seconds,
@@ -192,6 +199,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "begin": check_time,
     "end": check_time,
     "to_time": check_time,
+    "time": check_time,
     # filters and kinds
     "expression": check_text,
     "expression_type": one_of(TAG_EXPRESSION, SQL92_EXPRESSION),
@@ -204,6 +212,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     # flags
     **dict.fromkeys(
         (
+            "alive",
             "broadcast_enabled",
             "consume_enabled",
             "dry_run",

@@ -56,10 +56,7 @@ class ControllerAdmin(AdminBase):
         names = broker_names
         if names is None:
             names = list((await self.cluster_info()).brokers)
-        state = await self.controller_state(controller)
-        if not state.leader_address:
-            raise ClientError(f"controller {controller} knows no leader now: repeat this after the election")
-        address, about = state.leader_address, "in-sync sets"
+        address, about = await self._leader(controller), "in-sync sets"
         response = await self._api.call(
             address,
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
@@ -87,6 +84,13 @@ class ControllerAdmin(AdminBase):
             log_end=found.max_offset,
             epochs=tuple(_epoch(each) for each in found.epoch_list),
         )
+
+    async def _leader(self, controller: str) -> str:
+        """Return the address of the leading controller. Raises ClientError."""
+        state = await self.controller_state(controller)
+        if not state.leader_address:
+            raise ClientError(f"controller {controller} knows no leader now: repeat this after the election")
+        return state.leader_address
 
 
 def _epoch(entry: EpochEntry) -> LogEpoch:

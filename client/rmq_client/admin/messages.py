@@ -102,9 +102,8 @@ class MessageAdmin(OffsetAdmin):
         Times need a zone; None is the oldest message, and the newest at the time of the call. Of more than
         `max_messages` messages the oldest are returned. `queues` restricts them. Raises ClientError.
         """
-        begin_ms = 0 if begin is None else check_time_ms("begin", begin)
         end_ms = _END_OF_TIME_MS if end is None else check_time_ms("end", end)
-        if begin_ms > end_ms:
+        if begin is not None and check_time_ms("begin", begin) > end_ms:
             raise UsageError(f"begin {begin} is after end {end}: no message can be stored between them")
         if queues is None:
             queues = self._namespace.unwrap_queues((await self.topic_route(topic)).read_queues)
@@ -112,7 +111,7 @@ class MessageAdmin(OffsetAdmin):
 
         async def read(queue: MessageQueue) -> list[MessageExt]:
             async with turns:
-                first = self.min_offset(queue) if begin is None else self.search_offset(queue, begin_ms)
+                first = self.min_offset(queue) if begin is None else self.search_offset(queue, begin)
                 offset = await first
                 last = await self.max_offset(queue)
                 found: list[MessageExt] = []

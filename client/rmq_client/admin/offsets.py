@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.message_queue import MessageQueue
 
+from ..checks import check_time_ms
 from .arguments import checked
 from .base import AdminBase
 from .results import time_of
@@ -32,12 +33,12 @@ class OffsetAdmin(AdminBase):
         return await self._api.min_offset(await self._address_of(queue), queue)
 
     @checked
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at `timestamp_ms` (since 1970 UTC) or later.
+    async def search_offset(self, queue: MessageQueue, time: datetime) -> int:
+        """Return the offset of the first message stored at `time`, which has a time zone, or later.
 
         Without such a message it is the offset that the next message will get. Raises ClientError.
         """
-        queue = self._namespace.wrap_queue(queue)
+        queue, timestamp_ms = self._namespace.wrap_queue(queue), check_time_ms("time", time)
         return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
 
     @checked

@@ -14,9 +14,9 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rmq_client import ClientError, ClientSettings, MessageQueue, RouteError
 from rmq_client import QueueOffsets as StoredOffsets
@@ -26,6 +26,8 @@ from ..retries import Backoff, WaitTimeouts
 from .cluster_admin import ClusterAdmin, run
 from .retrying import attempt
 from .routes import Offered, Routes
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Cluster:
         """
 
         def at_time(queue: QueueKey) -> Awaitable[int]:
-            return self._admin.search_offset(_message_queue(queue), times_ms[queue])
+            return self._admin.search_offset(_message_queue(queue), _time_of(times_ms[queue]))
 
         return run(self._of_each(times_ms, at_time))
 
@@ -246,6 +248,14 @@ class Cluster:
 
 def _message_queue(queue: QueueKey) -> MessageQueue:
     return MessageQueue(queue.topic, queue.broker, queue.queue_id)
+
+
+def _time_of(time_ms: int) -> datetime:
+    """Return ms since 1970 UTC as a time; beyond the range of datetime, the last one of it."""
+    try:
+        return _EPOCH + timedelta(milliseconds=max(0, time_ms))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _ms(at: datetime | None) -> int:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,41 @@ def test_a_failed_send_tells_how_many_messages_are_stored(rmq: CommandLine, topi
     assert rmq.ok(f"consume {topic} --format body").text == "first\n"
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (b'{"body": "1"}\n{"body": "2"}\n{', "is no JSON: .*; 2 messages were sent before it"),
+        (
+            b'{"body": "1"}\n{"keys": ["k"]}',
+            "'body' or 'body_base64' is needed; 1 message was sent before it",
+        ),
+        (b'{"body": "1", "properties": ["colour"]}', "'properties' must be an object of names and texts"),
+        (b'{"body": "1", "properties": {"colour": 5}}', "colour"),
+        (b'{"body": "1", "keys": 5}', "keys"),
+        (b'{"body_base64": "no base64"}', "the body cannot be encoded"),
+        (b'{"body": "1"}\n\xff', "the input is not UTF-8: .* at byte"),
+    ],
+)
+def test_a_line_that_is_no_message_is_told(rmq: CommandLine, tmp_path: Path, lines: bytes, told: str) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(lines)
+    errors = rmq.refused(f"produce T --json --quiet --file {file}", Exit.USAGE)
+    assert re.search(told, errors) and "Traceback" not in errors
+
+
+def test_an_export_can_be_sent(rmq: CommandLine, topic: str, cluster: RunningCluster, tmp_path: Path) -> None:
+    with Producer(cluster.address, group="senders") as producer:
+        producer.send(Message(topic, b"\xff\x00", tags="raw", keys=["k"], properties={"shop": "7"}))
+        producer.send(Message(topic, b"text"))
+    file = tmp_path / "messages.jsonl"
+    rmq.ok(f"message export {topic} {file}")
+    rmq.ok(f"produce {topic} --json --queue broker-a:0 --file {file}")
+    before, copies = cluster.broker.messages(topic)[:2], cluster.broker.messages(topic)[2:]
+    assert [(each.body, each.tags, each.keys, each.user_properties) for each in copies] == [
+        (each.body, each.tags, each.keys, each.user_properties) for each in before
+    ]
+
+
 def test_new_messages_are_followed(rmq: CommandLine, topic: str, cluster: RunningCluster) -> None:
     rmq.ok(f"produce {topic} old")
     with (
@@ -77,6 +115,21 @@ def test_a_group_consumes_and_commits(rmq: CommandLine, topic: str) -> None:
     assert rmq.ok(f"{consume} --count 2").text == "1\n2\n"
     assert rmq.ok(f"{consume} --count 1 --idle 5s").text == "3\n"
     assert rmq.ok("lag printing -o json").json[0]["lag"] == 0
+
+
+def test_a_group_consumes_every_queue_until_a_time(rmq: CommandLine) -> None:
+    rmq.ok("topic create until-a-time --queues 2")
+    rmq.ok("produce until-a-time 1 2 3 4 5 --queue broker-a:1")
+    stored = [each["stored"] for each in rmq.ok("message list until-a-time -o json").json]
+    end_ms = int(max(map(datetime.fromisoformat, stored)).timestamp() * 1000) + 1
+    until_in_thread(lambda: time.time() * 1000 > end_ms)
+    rmq.ok("produce until-a-time late --queue broker-a:0")
+    rmq.ok("produce until-a-time late --queue broker-a:1")
+    line = f"consume until-a-time --group until --from earliest --until {end_ms} --idle 2s --format body"
+    assert rmq.ok(line).text.split() == ["1", "2", "3", "4", "5"]
+    rows = {row["queue"]: row for row in rmq.ok("offset show until --topic until-a-time -o json").json}
+    assert rows[1]["committed"] == 5 and rows[1]["lag"] == 1, "all before the time, and nothing after it"
+    assert rmq.ok("consume until-a-time --group until --idle 2s --format body").text.split() == ["late"] * 2
 
 
 def test_a_group_consumes_by_properties(rmq: CommandLine, topic: str) -> None:
@@ -147,6 +200,7 @@ def test_lag_is_shown_watched_and_judged(rmq: CommandLine, topic: str) -> None:
     assert (row["broker"], row["queue"], row["lag"]) == ("broker-a", 0, 2)
     ticks = rmq.ok("lag behind --watch 10ms --count 2 -o json").json_lines
     assert [tick["rows"][0]["lag"] for tick in ticks] == [2, 2]
+    assert rmq.ok("lag behind --watch 10ms --count 3 -o csv").text.count("group,topic") == 1
     rmq.ok("lag behind --fail-above 2")
     assert "lag above 1: behind 2" in rmq.refused("lag behind --fail-above 1", Exit.CONDITION)
     rmq.refused("lag nobody", Exit.NOT_FOUND)

@@ -50,6 +50,23 @@ def test_groups_of_a_controller(rmq: CommandLine) -> None:
     assert "must be host:port" in rmq.refused("cluster controller nowhere", Exit.USAGE)
 
 
+def test_a_controller_is_told_what_to_do(rmq: CommandLine) -> None:
+    with controller_in_a_thread() as controller:
+        address = controller.address
+        tried = rmq.ok(f"cluster elect {address} broker-a 3 --dry-run").errors
+        assert "would make broker 3 the master of group broker-a, whose master is 1" in tried
+        done = rmq.ok(f"cluster elect {address} broker-a 3 --yes").errors
+        assert done == "broker 3 is the master of group broker-a\n"
+        assert "not alive" in rmq.refused(f"cluster elect {address} broker-a 2 --yes", Exit.FAILED)
+        rmq.refused(f"cluster elect {address} broker-z 1 --yes", Exit.NOT_FOUND)
+        rmq.ok(f"cluster forget {address} broker-a --id 2 --yes")
+        assert controller.forgotten[-1].broker_controller_ids_to_clean == "2"
+        rmq.refused(f"cluster forget {address} broker-a --id 2 --alive --yes", Exit.USAGE)
+        rmq.ok(f"cluster controller-set {address} scanNotActiveBrokerInterval=3000")
+        settings = rmq.ok(f"cluster controller-settings {address} -o json").json
+        assert settings["scanNotActiveBrokerInterval"] == "3000"
+
+
 def test_cold_reads_are_shown_and_limited(rmq: CommandLine) -> None:
     rmq.ok("cold limit till 4096 --broker broker-a")
     [row] = rmq.ok("cold show broker-a -o json").json

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Final
@@ -31,6 +32,7 @@ _QUEUE: Final = MessageQueue("T", "broker-a", 0)
 # Values of required parameters, by name.
 _VALID: Final[dict[str, Any]] = {
     "access_key": "key",
+    "broker_id": 1,
     "broker_name": "broker-a",
     "broker_names": ["broker-a"],
     "body": b"x",
@@ -70,7 +72,6 @@ _VALID: Final[dict[str, Any]] = {
     "target": "h",
     "threshold_bytes": 1,
     "time": datetime(2026, 1, 1, tzinfo=UTC),
-    "timestamp_ms": 0,
     "topic": "T",
     "user": "ann",
     "value": "v",
@@ -241,6 +242,22 @@ def test_nonsense_is_refused_by_name(kind: Any, method: str | None, name: str) -
                 arguments["queues"] = 1  # a number here
             _call(made, method, arguments)
     assert re.search(rf"\b{name}\b", str(refusal.value)), f"the error does not name it: {refusal.value}"
+
+
+def _plain_calls() -> Iterator[Any]:
+    for module, face in ((rmq_client, "asyncio"), (blocking, "blocking")):
+        for name, kind in _classes(module):
+            for method, function in inspect.getmembers(kind, inspect.isfunction):
+                is_called = hasattr(kind, "stop") and method != "start" and not method.startswith("_")
+                if is_called and all(one.default is not one.empty for one in _parameters(function)):
+                    yield pytest.param(kind, method, id=f"{face}-{name}.{method}")
+
+
+@pytest.mark.parametrize(("kind", "method"), list(_plain_calls()))
+def test_a_call_before_the_start_is_refused_or_does_nothing(kind: Any, method: str) -> None:
+    made = kind(**_required(_parameters(kind), ""))
+    with suppress(ClientError):
+        _call(made, method, {})
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,10 @@ def _offsets(messages: list[MessageExt]) -> list[tuple[str, int]]:
     return [(message.broker_name, message.physical_offset) for message in messages]
 
 
+def _time(stored_ms: int) -> datetime:
+    return datetime.fromtimestamp(stored_ms / 1000, UTC)
+
+
 async def test_messages_of_all_brokers_in_the_order_they_were_stored() -> None:
     brokers = _Brokers(
         a=[_message(0, stored_ms=10), _message(100, stored_ms=30)], b=[_message(0, stored_ms=20)]
@@ -77,7 +81,7 @@ async def test_messages_of_all_brokers_in_the_order_they_were_stored() -> None:
     result = await brokers.queries().query(_ROUTE, MessageQuery("T", "k", begin_ms=1, end_ms=9))
     assert _offsets(result.messages) == [("broker-a", 0), ("broker-b", 0), ("broker-a", 100)]
     assert not result.failures
-    assert result.indexed_until_ms == 2 * len(encode_stored_message(_message(0)))
+    assert result.indexed_until == _time(2 * len(encode_stored_message(_message(0))))
     assert [address for address, _ in brokers.asked] == [_A, _B]
     assert brokers.asked[0][1].code == RequestCode.QUERY_MESSAGE
     assert brokers.asked[0][1].ext_fields == {
@@ -114,7 +118,7 @@ async def test_messages_with_a_hash_collision_are_left_out() -> None:
 
 async def test_a_query_without_matches_is_empty() -> None:
     result = await _Brokers().queries().query(_ROUTE, MessageQuery("T", "k"))
-    assert (result.messages, result.indexed_until_ms, result.failures) == ([], 0, {})
+    assert (result.messages, result.indexed_until, result.failures) == ([], None, {})
 
 
 async def test_a_broker_without_an_answer_is_listed_in_failures() -> None:

@@ -30,6 +30,7 @@ _NO_METRICS = {"rmq_boot_id", "rmq_checkpoint", "rmq_next", "rmq_sys_wheel_timer
         ("make_commands.py", "commands.md"),
         ("make_configuration.py", "configuration.md"),
         ("make_metrics.py", "metrics.md"),
+        ("make_rmq_commands.py", "rmq_commands.md"),
         ("make_spark_options.py", "spark_options.md"),
     ],
 )

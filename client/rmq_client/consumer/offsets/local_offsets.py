@@ -41,13 +41,15 @@ class LocalOffsetStore(OffsetStore):
         """
         return (await self._load()).get(queue)
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
+    async def commit(
+        self, queues: Iterable[MessageQueue] | None = None, *, failures: list[ClientError] | None = None
+    ) -> bool:
         """Write the file; offsets of other queues in it stay."""
         changed = {queue: self._offsets[queue] for queue in self._chosen(queues)}
         # A cancelled caller must not release the lock before the thread has finished.
-        return await uninterrupted(self._write(changed))
+        return await uninterrupted(self._write(changed, failures))
 
-    async def _write(self, changed: dict[MessageQueue, int]) -> bool:
+    async def _write(self, changed: dict[MessageQueue, int], failures: list[ClientError] | None) -> bool:
         async with self._writing:
             try:
                 stored = await self._load()
@@ -57,9 +59,12 @@ class LocalOffsetStore(OffsetStore):
                 body = OffsetSerializeWrapper(offset_table=merged).encode()
                 await asyncio.to_thread(_replace, self.path, body)
             except (OSError, ClientError) as error:
-                log.warning(
-                    "offsets not written path=%s cause=%s; retried at the next commit", self.path, error
-                )
+                if failures is None:
+                    log.warning(
+                        "offsets not written path=%s cause=%s; retried at the next commit", self.path, error
+                    )
+                else:
+                    failures.append(ClientError(f"the offsets were not written to {self.path}: {error}"))
                 return False
             self._stored = merged
         self.commits += 1
@@ -78,11 +83,18 @@ def _read(path: Path) -> dict[MessageQueue, int]:
         try:
             content = candidate.read_bytes()
             if content.strip():
-                return OffsetSerializeWrapper.decode(content).offset_table
+                offsets = OffsetSerializeWrapper.decode(content).offset_table
+                if failure is not None:
+                    log.warning(
+                        "offsets file not readable path=%s cause=%s; %s is used",
+                        path,
+                        failure,
+                        candidate.name,
+                    )
+                return offsets
         except FileNotFoundError:
             continue
         except (OSError, BodyError) as error:
-            log.warning("offsets file not readable path=%s cause=%s", candidate, error)
             failure = failure or error
     if failure is not None:
         raise UsageError(

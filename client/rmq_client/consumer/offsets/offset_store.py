@@ -75,10 +75,13 @@ class OffsetStore(ABC):
         """Return the persisted offset, None if there is none. Raises ClientError."""
 
     @abstractmethod
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
-        """Persist the offsets of these queues, or of all. A failure is logged and retried at the next commit.
+    async def commit(
+        self, queues: Iterable[MessageQueue] | None = None, *, failures: list[ClientError] | None = None
+    ) -> bool:
+        """Persist the offsets of these queues, or of all. The next commit retries a failed one.
 
-        Returns whether all were persisted.
+        A failure is logged or, for a caller that raises it, added to `failures`. Returns whether all were
+        persisted.
         """
 
     async def commit_routinely(self, queues: Iterable[MessageQueue]) -> None:
@@ -123,38 +126,49 @@ class RemoteOffsetStore(OffsetStore):
         """14: return the committed offset on the broker."""
         address = self._address_of(queue)
         if address is None:
-            raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
+            raise _without_address(queue)
         return await self._api.committed_offset(
             address, self._group, queue, zero_for_young_queues=zero_for_young_queues
         )
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
+    async def commit(
+        self, queues: Iterable[MessageQueue] | None = None, *, failures: list[ClientError] | None = None
+    ) -> bool:
         """15: commit all queues, and wait for the answers of the brokers."""
         if self._post_oneway is not None:
-            return await self._commit(queues)
+            return await self._commit(queues, failures)
         # A cancelled caller must not release the lock before the answers are there.
-        return await uninterrupted(self._commit_in_turn(queues))
+        return await uninterrupted(self._commit_in_turn(queues, failures))
 
-    async def _commit_in_turn(self, queues: Iterable[MessageQueue] | None) -> bool:
+    async def _commit_in_turn(
+        self, queues: Iterable[MessageQueue] | None, failures: list[ClientError] | None
+    ) -> bool:
         async with self._committing:
-            return await self._commit(queues)
+            return await self._commit(queues, failures)
 
-    async def _commit(self, queues: Iterable[MessageQueue] | None) -> bool:
+    async def _commit(
+        self, queues: Iterable[MessageQueue] | None, failures: list[ClientError] | None
+    ) -> bool:
         by_address: dict[str, list[MessageQueue]] = defaultdict(list)
         all_known = True
         for queue in self._chosen(queues):
             address = self._address_of(queue)
             if address is None:
                 all_known = False
-                log.warning(
-                    "offset not committed queue=%s cause=broker unknown; retried at the next commit", queue
-                )
+                if failures is None:
+                    _log_unknown_broker(queue)
+                else:
+                    failures.append(_without_address(queue))
             else:
                 by_address[address].append(queue)
-        done = await asyncio.gather(*(self._commit_to(address, own) for address, own in by_address.items()))
+        done = await asyncio.gather(
+            *(self._commit_to(address, own, failures) for address, own in by_address.items())
+        )
         return all_known and all(done)
 
-    async def _commit_to(self, address: str, queues: list[MessageQueue]) -> bool:
+    async def _commit_to(
+        self, address: str, queues: list[MessageQueue], failures: list[ClientError] | None
+    ) -> bool:
         """Commit one queue after the other.
 
         Of the first commits of a group that reach Apache's broker at the same time (5.3.3,
@@ -170,15 +184,21 @@ class RemoteOffsetStore(OffsetStore):
                 await self._api.commit_offset(address, self._group, queue, offset)
             except UnreachableError as error:
                 self._tell(address, queue, offset, began, error)
-                log.warning(
-                    "offsets not committed cause=%s others=%d; retried at the next commit",
-                    error,
-                    len(queues) - number - 1,
-                )
+                if failures is None:
+                    log.warning(
+                        "offsets not committed cause=%s others=%d; retried at the next commit",
+                        error,
+                        len(queues) - number - 1,
+                    )
+                else:
+                    failures.append(error)
                 return False
             except ClientError as error:
                 self._tell(address, queue, offset, began, error)
-                log.warning("offset not committed queue=%s cause=%s; retried", queue, error)
+                if failures is None:
+                    log.warning("offset not committed queue=%s cause=%s; retried", queue, error)
+                else:
+                    failures.append(error)
                 done = False
             else:
                 self.commits += 1
@@ -205,9 +225,7 @@ class RemoteOffsetStore(OffsetStore):
         for queue in self._chosen(queues):
             address = self._address_of(queue)
             if address is None:
-                log.warning(
-                    "offset not committed queue=%s cause=broker unknown; retried at the next commit", queue
-                )
+                _log_unknown_broker(queue)
                 continue
             header = UpdateConsumerOffsetRequestHeader(
                 consumer_group=self._group,
@@ -242,6 +260,16 @@ class NoOffsets(OffsetStore):
         """Return None."""
         return None
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
+    async def commit(
+        self, queues: Iterable[MessageQueue] | None = None, *, failures: list[ClientError] | None = None
+    ) -> bool:
         """Do nothing."""
         return True
+
+
+def _without_address(queue: MessageQueue) -> BrokerUnreachable:
+    return BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
+
+
+def _log_unknown_broker(queue: MessageQueue) -> None:
+    log.warning("offset not committed queue=%s cause=broker unknown; retried at the next commit", queue)

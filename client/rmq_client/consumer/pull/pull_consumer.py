@@ -541,4 +541,5 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         if self._instance is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with PullConsumer(...)`")
         self._check_process()
+        self._check_loop(self._loop)
         return self._instance

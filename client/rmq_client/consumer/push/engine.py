@@ -195,8 +195,11 @@ class ConsumerEngine(GroupMembership):
         return await self._offsets.read(queue)
 
     async def commit(self) -> None:
-        """Commit the consumed offsets."""
-        await self._offsets.commit()
+        """Commit the consumed offsets. Raises the ClientError of the first queue that failed."""
+        failures: list[ClientError] = []
+        await self._offsets.commit(failures=failures)
+        if failures:
+            raise failures[0]
 
     async def rebalance(self) -> bool:
         """Take and give up queues to match this consumer's share; whether that is complete."""

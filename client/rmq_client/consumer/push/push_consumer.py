@@ -191,7 +191,7 @@ class PushConsumer(OffsetReader, HookedConsumer):
         self._engine: ConsumerEngine | None = None
         # Set when the start in progress has ended, even by an error.
         self._started: asyncio.Event | None = None
-        self._stopped: asyncio.Event
+        self._stopped: asyncio.Event | None = None
 
     async def start(self) -> None:
         """Join the group and start to consume.
@@ -207,6 +207,9 @@ class PushConsumer(OffsetReader, HookedConsumer):
         started = self._started = asyncio.Event()
         try:
             await self._begin()
+        except BaseException:
+            self._stopped.set()
+            raise
         finally:
             self._started = None
             started.set()
@@ -241,7 +244,8 @@ class PushConsumer(OffsetReader, HookedConsumer):
             await instance.run(engine.stop())
         finally:
             await self._release(instance)
-            self._stopped.set()
+            if self._stopped is not None:
+                self._stopped.set()
 
     async def _release(self, instance: ClientInstance) -> None:
         tracer, self._tracer = self._tracer, None
@@ -271,8 +275,11 @@ class PushConsumer(OffsetReader, HookedConsumer):
         await instance.run(engine.wait_ready(seconds))
 
     async def wait_stopped(self) -> None:
-        """Wait until this consumer is stopped."""
-        await self._stopped.wait()
+        """Wait until this consumer is stopped. Raises NotRunning for one that was never started."""
+        if self._stopped is None:
+            self._running()
+        else:
+            await self._stopped.wait()
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Consume another topic, or change its filter, from now on. Raises ClientError."""
@@ -289,7 +296,10 @@ class PushConsumer(OffsetReader, HookedConsumer):
             await self._instance.run(self._engine.unsubscribe(topic))
 
     async def commit(self) -> None:
-        """Commit the consumed offsets now (the consumer also does so every 5 s)."""
+        """Commit the consumed offsets now (the consumer also does so every 5 s).
+
+        Raises ClientError for the first queue that could not be committed; the other queues are.
+        """
         instance, engine = self._running()
         await instance.run(engine.commit())
 

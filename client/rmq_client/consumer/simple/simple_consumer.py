@@ -100,6 +100,7 @@ class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         # For iterating on the blocking face.
         self.read_ahead: ReadAhead[PrefetchedMessage] = ReadAhead(self._fill_read_ahead)
         # Created by start().
+        self._loop: asyncio.AbstractEventLoop
         self._member: PollingMember
         self._client: PopClient
         self._acks: AckSender
@@ -116,6 +117,7 @@ class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     async def _start(self) -> None:
         if self._instance is not None:
             raise UsageError(f"consumer {self.group} has been started already")
+        self._loop = asyncio.get_running_loop()
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         self._told = ConsumptionHooks.of(self.group, self._namespace, self._hooks)
         self.read_ahead.taken = None if self._told is None else self._told.received
@@ -352,6 +354,7 @@ class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         if self._instance is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with SimpleConsumer(...)`")
         self._check_process()
+        self._check_loop(self._loop)
         return self._instance
 
 

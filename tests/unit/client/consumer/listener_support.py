@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rmq_client import ConsumeResult
+from rmq_client import ClientError, ConsumeResult
 from rmq_client.consumer.offsets.offset_store import OffsetStore
 from rmq_client.consumer.processing.listener import Context, ListenerKind, inspect_listener
 from rmq_client.consumer.processing.listener_call import ListenerCall
@@ -25,7 +25,9 @@ class MemoryOffsets(OffsetStore):
     async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
         return None
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
+    async def commit(
+        self, queues: Iterable[MessageQueue] | None = None, *, failures: list[ClientError] | None = None
+    ) -> bool:
         self.committed.append({queue: self._offsets[queue] for queue in self._chosen(queues)})
         return True
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_client import UsageError
+from rmq_client import ClientError, UsageError
 from rmq_client.consumer.offsets.local_offsets import LocalOffsetStore
 from rmq_remoting.bodies.offsets import OffsetSerializeWrapper
 from rmq_remoting.message_queue import MessageQueue
@@ -67,13 +67,14 @@ async def test_a_damaged_offsets_file_falls_back_to_its_backup(tmp_path: Path, d
     assert await _store(tmp_path).read(_ONE) == 5
 
 
-async def test_two_damaged_offsets_files_raise(tmp_path: Path) -> None:
+async def test_two_damaged_offsets_files_raise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = _store(tmp_path)
     store.path.parent.mkdir(parents=True)
     store.path.write_bytes(b"{")
     store.path.with_name("offsets.json.bak").write_bytes(b"[")
     with pytest.raises(UsageError, match="repair the file, or remove it"):
         await store.read(_ONE)
+    assert caplog.text == "", "an error that is raised is not logged, too"
 
 
 async def test_an_unwritable_disk_is_logged_and_retried(
@@ -84,6 +85,10 @@ async def test_an_unwritable_disk_is_logged_and_retried(
     store.advance(_ONE, 5)
     assert not await store.commit()
     assert "offsets not written" in caplog.text
+    caplog.clear()
+    failures: list[ClientError] = []
+    assert not await store.commit(failures=failures)
+    assert "not written to" in str(failures[0]) and caplog.text == "", "the caller raises it"
 
 
 async def test_unchanged_offsets_are_not_written(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from rmq_client.consumer.offsets.offset_store import RemoteOffsetStore
-from rmq_client.errors import BrokerUnreachable
+from rmq_client.errors import BrokerUnreachable, ClientError
 from rmq_remoting.errors import ConnectError
 from rmq_remoting.framing import FrameDecoder
 from rmq_remoting.headers.offsets import UpdateConsumerOffsetRequestHeader
@@ -119,3 +121,19 @@ async def test_sequential_commits_wait_for_a_cancelled_one() -> None:
     broker.answer.set()
     assert await last
     assert broker.answered == [5, 6]
+
+
+async def test_a_caller_that_raises_failures_gets_them_instead_of_a_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = _Broker()
+    store = broker.store(oneway=False)
+    store.advance(QUEUE, 1)
+    store.advance(_OTHER, 1)
+    broker.is_connected = False
+    failures: list[ClientError] = []
+    assert not await store.commit(failures=failures)
+    assert sorted(map(str, failures)) == ["gone", "no address of broker gone is known for T/gone/0"]
+    assert caplog.text == ""
+    assert not await store.commit()
+    assert caplog.text.count("not committed") == 2
