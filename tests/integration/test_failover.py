@@ -78,6 +78,26 @@ async def test_a_replica_follows_and_joins_the_in_sync_set(
         sent(await client.ask(send("T", b"alone")))
 
 
+async def test_a_new_replica_with_much_to_copy_delays_no_send(
+    tmp_path: Path, controller: FakeController
+) -> None:
+    slow = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": 300_000, "slaveTimeout": 1000}
+    async with (
+        running_member(tmp_path / "a", controller.address, **slow) as master,
+        master.client() as client,
+    ):
+        succeeded(await client.ask(create_topic("T", 1)))
+        for _ in range(20):
+            sent(await client.ask(send("T", b"x" * 50_000)))
+        async with running_member(tmp_path / "b", controller.address) as replica:
+            await until(lambda: replica.store.max_phy_offset() > 0, 20)
+            while replica.store.max_phy_offset() < 900_000:
+                sent(await client.ask(send("T", b"meanwhile")))
+                assert master.in_sync == {1}
+                await asyncio.sleep(0.05)
+            await _pair(master, replica, controller)
+
+
 async def test_a_replica_takes_over_and_the_old_master_follows(
     tmp_path: Path, controller: FakeController
 ) -> None:

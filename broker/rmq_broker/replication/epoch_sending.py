@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from ..settings.broker import BrokerSettings
-    from ..store.api import Epoch, EpochFile, MessageStore
+    from ..store.api import Epoch, EpochFile, MessageStore, ReplicaPosition
     from .in_sync_set import InSyncSet
 
 log = logging.getLogger("rmq.broker.replication")
@@ -45,7 +45,8 @@ class EpochReplicaConnection(ReplicaConnection):
         self._in_sync = in_sync
         self._messages = ReplicaReader()
         self._handshake: ReplicaHandshake | None = None
-        self._sent_end = 0  # end of the log when bytes were sent last
+        # The end that the log had at a moment, by the loop's clock; None before the first report.
+        self._marked: tuple[int, float] | None = None
         self._sent_confirmed = -1
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -101,9 +102,28 @@ class EpochReplicaConnection(ReplicaConnection):
             )
         else:
             store.replicas.acknowledge(self.position, offset)
-        if offset >= self._sent_end and not handshake.is_learner and self._in_sync is not None:
-            current = self._epochs.epochs[-1].start if self._epochs.epochs else 0
-            self._in_sync.caught_up(self.position, with_epoch=offset >= current)
+        if not handshake.is_learner and self._in_sync is not None:
+            self._note_progress(self.position, offset, self._in_sync)
+
+    def _note_progress(self, position: ReplicaPosition, offset: int, in_sync: InSyncSet) -> None:
+        """Tell the in-sync set how long ago the log had its end at the offset that a replica acknowledges.
+
+        Under load a replica never has the whole log of now: messages come while others are on their way. So
+        the end of the log is noted, and when the replica acknowledges that, the next one.
+        """
+        now, end, marked = self._loop.time(), self._store.transferable_end, self._marked
+        if offset >= end:
+            since = now
+        elif marked is None:
+            self._marked = end, now
+            return
+        elif offset >= marked[0]:
+            since = marked[1]
+        else:
+            return
+        self._marked = end, now
+        current = self._epochs.epochs[-1].start if self._epochs.epochs else 0
+        in_sync.caught_up(position, with_epoch=offset >= current, behind_ms=int((now - since) * 1000))
 
     @property
     def _begins_with_last_file(self) -> bool:
@@ -118,8 +138,6 @@ class EpochReplicaConnection(ReplicaConnection):
         return size if end is None else min(size, end - offset)
 
     def _head(self, offset: int, size: int) -> bytes:
-        if size:
-            self._sent_end = self._store.transferable_end
         self._sent_confirmed = self._confirmed
         return transfer_head(offset, size, self._epoch_of(offset), self._sent_confirmed)
 

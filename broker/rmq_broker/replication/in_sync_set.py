@@ -1,11 +1,12 @@
 """The in-sync set of a master, which it changes by asking the controller.
 
-A replica that has caught up is counted at once: messages wait for it from then on. It is proposed to the
-controller when it has every message that was acknowledged before. A replica that is away, or lags for too
-long, is taken out. Until the controller has agreed messages wait for it, too.
+A replica that has the log of a moment ago is counted at once: messages wait for it from then on. It is
+proposed to the controller when it has every message that was acknowledged before. A replica that is away, or
+lags for too long, is taken out. Until the controller has agreed messages wait for it, too.
 
-Apache's master proposes a replica only if it has the whole log at that moment, which may never happen under
-load (Apache RocketMQ 5.3.3, AutoSwitchHAService).
+Apache's master proposes a replica only if it has the whole log at that moment, and counts one as caught up
+that has acknowledged all that was sent until then. Neither may ever happen under load (Apache RocketMQ 5.3.3,
+AutoSwitchHAService, AutoSwitchHAConnection).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("rmq.broker.controller")
 
 _RETRY_SECONDS: Final = 1.0
+# A replica further behind than this does not join: sends would wait for it, and end with slaveTimeout.
+_JOINS_BEHIND_MS: Final = 1000
 # How long a member of the set, as the controller tells it, may take to connect.
 _CONNECT_MS: Final = 3000
 _DEPOSED: Final = frozenset(
@@ -63,16 +66,17 @@ class InSyncSet:
 
     # --- events ---
 
-    def caught_up(self, position: ReplicaPosition, *, with_epoch: bool) -> None:
-        """Note that a replica acknowledged all that was sent to it.
+    def caught_up(self, position: ReplicaPosition, *, with_epoch: bool, behind_ms: int = 0) -> None:
+        """Note that a replica has acknowledged the whole log of `behind_ms` ago.
 
         `with_epoch`: its log reaches into this master's epoch.
         """
         broker_id = position.broker_id
         if broker_id is None:
             return
-        self._caught_up_ms[broker_id] = self._steady_ms()
-        if broker_id in self.state.members or not with_epoch:
+        caught_up_ms = self._steady_ms() - behind_ms
+        self._caught_up_ms[broker_id] = max(self._caught_up_ms.get(broker_id, caught_up_ms), caught_up_ms)
+        if broker_id in self.state.members or not with_epoch or behind_ms > _JOINS_BEHIND_MS:
             return
         if broker_id not in self._joining:
             self._joining |= {broker_id}

@@ -126,6 +126,37 @@ async def test_a_replica_that_lags_for_too_long_is_taken_out() -> None:
         await until(lambda: master.in_sync.state.members == {1})
 
 
+async def test_a_replica_that_is_behind_does_not_join() -> None:
+    """Sends would wait for it."""
+    controller = Controller()
+    async with _running(controller) as master:
+        position = master.replicas.join("b", 10, 2)
+        master.now_ms = 60_000
+        master.in_sync.caught_up(position, with_epoch=True, behind_ms=1001)
+        assert master.replicas.counted == {1}
+        master.in_sync.caught_up(position, with_epoch=True, behind_ms=1000)
+        assert master.replicas.counted == {1, 2}
+
+
+async def test_a_replica_stays_while_it_has_the_log_of_a_moment_ago() -> None:
+    controller = Controller()
+    async with _running(controller) as master:
+        position = master.replicas.join("b", 100, 2)
+        master.in_sync.caught_up(position, with_epoch=True)
+        await until(lambda: master.in_sync.state.members == {1, 2})
+        longest_ms = master.settings.ha_max_time_slave_not_catchup_ms
+        for _ in range(3):
+            master.end += 100
+            master.now_ms += longest_ms
+            master.in_sync.caught_up(position, with_epoch=True, behind_ms=100)
+            await asyncio.sleep(0.05)  # several rounds
+            assert master.in_sync.state.members == {1, 2}
+        # Always as far behind as that is too far.
+        master.now_ms += longest_ms
+        master.in_sync.caught_up(position, with_epoch=True, behind_ms=longest_ms + 1)
+        await until(lambda: master.in_sync.state.members == {1})
+
+
 async def test_an_unanswered_request_may_have_succeeded() -> None:
     """Messages wait for both sets until the controller tells a newer one."""
     controller = Controller()
