@@ -91,7 +91,10 @@ class ControlledReplication:
         on_following: Callable[[], None],
     ) -> Follower:
         """Return the follower of the master."""
-        return EpochFollower(settings, store, client, lookup, now_ms, on_following, self.epochs, self._own_id)
+        return EpochFollower(
+            *(settings, store, client, lookup, now_ms, on_following, self.epochs, self._own_id),
+            elected_epoch=lambda: self._epoch,
+        )
 
     # --- life ---
 

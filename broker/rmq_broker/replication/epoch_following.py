@@ -94,11 +94,13 @@ class EpochFollower(Follower):
         on_following: Callable[[], None],
         epochs: EpochFile,
         own_id: Callable[[], int],
+        elected_epoch: Callable[[], int],
     ) -> None:
-        """`own_id` returns this broker's id; the rest as of Follower."""
+        """`own_id` returns this broker's id, `elected_epoch` the controller's epoch; the rest as of Follower."""
         super().__init__(settings, store, client, lookup, now_ms, on_following)
         self._epochs = epochs
         self._own_id = own_id
+        self._elected_epoch = elected_epoch
         self._handshake_flags = (settings.sync_from_last_file, settings.async_learner)
 
     async def _follow(self, master: MasterAddress) -> None:
@@ -146,7 +148,7 @@ class EpochFollower(Follower):
                     "compared. Copy the master's store, or remove this one"
                 )
         except Unrelated:
-            if by_epochs >= 0 or not self._began_before(told):
+            if not self._began_before(told):
                 raise
             common = 0
         if common != end:
@@ -160,13 +162,14 @@ class EpochFollower(Follower):
     def _began_before(self, told: MasterHandshake) -> bool:
         """Whether the master was elected with an empty log, and this log is of a master before it.
 
-        Then no message of this log was acknowledged. A large log is left to operators: an unclean election
-        of a broker that lost its disk looks the same.
+        Then no message of this log was acknowledged. The master's epochs do not tell: like Apache's, they keep
+        the number of an earlier epoch in which nothing was written. A large log is left to operators: an
+        unclean election of a broker that lost its disk looks the same.
         """
         own, end = self._epochs.epochs, self._store.max_phy_offset()
         if not own or not told.epochs or end > _LARGEST_UNSHARED_BYTES:
             return False
-        return own[0].start == told.epochs[0].start == 0 and own[-1].number < told.epochs[0].number
+        return own[0].start == told.epochs[0].start == 0 and own[-1].number < self._elected_epoch()
 
     async def _receive(self, connection: MasterConnection) -> None:
         assert isinstance(connection, EpochMasterConnection)
