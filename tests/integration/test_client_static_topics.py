@@ -131,7 +131,7 @@ async def test_a_group_continues_after_a_move(tmp_path: Path) -> None:
             await _send(producer, range(6, 8))
             await admin.move_static_topic("S", ["broker-b"])
             await _send(producer, range(8, 12))
-            # This consumer is told of the move by the broker that it asks.
+            # The refusal of the old leader tells this consumer of the move.
             assert _by_queue(await _poll(consumer, 6)) == {0: [6, 8, 10], 1: [7, 9, 11]}
             await consumer.commit()
             queues = consumer.assigned_queues()
