@@ -35,12 +35,20 @@ from .checks import (
     set_fields,
     short_repr,
 )
-from .errors import ClientError, NotRunning, UsageError, broker_error, readable, request_failure
+from .errors import (
+    BrokerError,
+    ClientError,
+    NotRunning,
+    UsageError,
+    broker_error,
+    readable,
+    request_failure,
+)
 from .lifetime import Lifetime
 from .namespaces import Namespace
 from .network.broker_api import Requester
 from .network.instance import ClientInstance
-from .network.routing import TopicRoute
+from .network.routing import TopicRoute, may_be_of_old_route
 from .pull_status import PULL_STATUSES, PullStatus
 from .settings import ClientSettings, check_namesrv, checked_settings
 from .tasks import uninterrupted
@@ -194,7 +202,13 @@ class RawPuller(Lifetime):
         routes = instance.routes
         try:
             route = routes.existing.get(queue.topic) or await routes.route(queue.topic)
-            return await self._pulls.pull(route, queue, offset, wish)
+            try:
+                return await self._pulls.pull(route, queue, offset, wish)
+            except BrokerError as error:
+                if not may_be_of_old_route(error):
+                    raise
+            # Another broker leads the logical queue now.
+            return await self._pulls.pull(await routes.refresh(queue.topic), queue, offset, wish)
         except ClientError as error:
             if not isinstance(error, UsageError):
                 routes.request_failed(queue.topic)
@@ -233,10 +247,11 @@ class _PullRequests:
     async def pull(self, route: TopicRoute, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
         """Pull once. Raises BrokerError, UnreachableError."""
         broker_id = MASTER_BROKER_ID if wish.from_master else self._suggested.get(queue, MASTER_BROKER_ID)
-        address = route.known_address(queue.broker_name, queue, broker_id)
+        address = route.known_address_of(queue, broker_id)
+        request = self._request(route.on_broker(queue), offset, wish)
         try:
             response = await self._requester.request(
-                address, self._request(queue, offset, wish), wish.hold_seconds + self._timeout_seconds
+                address, request, wish.hold_seconds + self._timeout_seconds
             )
         except RequestError as error:
             self._suggested.pop(queue, None)
@@ -256,7 +271,7 @@ class _PullRequests:
             header.max_offset,
             response.body if status is PullStatus.FOUND else b"",
             header.offset_delta or 0,
-            from_master=route.is_master(queue.broker_name, address),
+            from_master=route.is_master(route.broker_of(queue), address),
         )
 
     def _follow(self, queue: MessageQueue, broker_id: int) -> None:

@@ -227,6 +227,22 @@ async def test_a_pull_at_the_end_of_the_leader_is_held(pair: _Pair) -> None:
     assert offsets(answer) == (_BEGIN + 1, _BEGIN, _BEGIN + 1)
 
 
+async def test_a_held_pull_is_answered_when_its_queue_is_moved(pair: _Pair) -> None:
+    """Its consumer would learn of the new leader at the end of its wait otherwise."""
+    await pair.map_to_a()
+    await pair.join()
+    for queue_id in (0, 1):
+        pair.a.send(pull("S", queue_id=queue_id, suspend_ms=60_000))
+    await until(lambda: pair.broker_a.held_pulls.count == 2)
+    async with pair.broker_a.client() as tool:
+        pair.a, held = tool, pair.a
+        await pair.remap_to_b()
+        answer = await held.receive()
+        assert (answer.code, offsets(answer)[0]) == (ResponseCode.PULL_NOT_FOUND, 0)
+        assert pair.broker_a.held_pulls.count == 1, "the other queue stays"
+        assert (await tool.ask(pull("S"))).code == ResponseCode.NOT_LEADER_FOR_QUEUE
+
+
 async def test_offsets_of_groups_are_kept_where_the_messages_are(pair: _Pair) -> None:
     await pair.map_to_a()
     await pair.join()

@@ -110,7 +110,7 @@ async def test_each_follows_the_other_and_takes_over(tmp_path: Path, apache_prog
 async def test_a_group_of_apaches_is_replaced_node_by_node(
     tmp_path: Path, apache_program: JavaProgram
 ) -> None:
-    """As docs/replication.md tells it: each broker of ours continues the store of one of Apache's."""
+    """As docs/moving.md tells it: each broker of ours continues the store of one of Apache's."""
     first, second = tmp_path / "first", tmp_path / "second"
     async with running_namesrv(tmp_path / "namesrv") as namesrv:
         address = namesrv.address

@@ -91,5 +91,15 @@ class HeldPulls(WaitingRequests[ConsumeQueue, HeldPull]):
             self._woken.update((queue, None) for queue in self._by_key if queue.topic in topics)
             self._look_soon()
 
+    def leaders_are(self, topic: str, queue_ids: Collection[int]) -> None:
+        """Answer the pulls of a static topic's other queues, which get no more messages.
+
+        Their clients look for the new leader then.
+        """
+        for queue, pulls in self._by_key.items():
+            if queue.topic == topic and queue.queue_id not in queue_ids:
+                self._expired.extend(pulls)
+                self._look_soon()
+
     def _woken_by(self, key: ConsumeQueue) -> Iterable[HeldPull]:
         return self._by_key.get(key, ())

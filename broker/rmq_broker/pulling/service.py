@@ -43,6 +43,7 @@ class PullService:
     ) -> None:
         """`cold_tier`: its threads read messages that are not in memory."""
         self._store = store
+        self._topics = topics
         self.held_pulls = HeldPulls(time.monotonic)
         self.arrivals = Arrivals(store, self.held_pulls.arrived)
         self.cold_reads = ColdReads(cold_tier)
@@ -90,3 +91,8 @@ class PullService:
     def _topics_changed(self, change: TopicsChanged) -> None:
         self.held_pulls.topics_removed(change.removed)
         self.slowed_pulls.topics_removed(change.removed)
+        for config in change.updated:
+            mapping = self._topics.mappings.get(config.topic_name)
+            if mapping is not None:
+                led = {item.queue_id for item in mapping.leaders.values()}
+                self.held_pulls.leaders_are(config.topic_name, led)

@@ -204,8 +204,8 @@ def route(session: Session, topic: TopicArgument) -> None:
                 "broker": name,
                 "master": addresses.get(0),
                 "replicas": [address for number, address in sorted(addresses.items()) if number],
-                "read_queues": sum(queue.broker_name == name for queue in found.read_queues),
-                "write_queues": sum(queue.broker_name == name for queue in found.write_queues),
+                "read_queues": sum(found.broker_of(queue) == name for queue in found.read_queues),
+                "write_queues": sum(found.broker_of(queue) == name for queue in found.write_queues),
             }
             for name, addresses in sorted(found.brokers.items())
         ],

@@ -10,12 +10,12 @@ from rmq_remoting.bodies.constants import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.message_queue import MessageQueue
 
-from ..errors import NotRunning, RouteError, UsageError, readable
+from ..errors import BrokerError, NotRunning, RouteError, UsageError, readable
 from ..lifetime import Lifetime
 from ..namespaces import Namespace
 from ..network.broker_api import BrokerApi
 from ..network.instance import ClientInstance
-from ..network.routing import TopicRoute
+from ..network.routing import TopicRoute, may_be_of_old_route
 from ..settings import ClientSettings, check_namesrv, checked_settings
 from ..tasks import uninterrupted
 from .arguments import checked
@@ -141,12 +141,22 @@ class AdminBase(Lifetime):
         """Return the address of a queue's broker. Raises RouteError."""
         instance = self._running()
         route = instance.routes.existing.get(queue.topic) or await self.topic_route(queue.topic)
-        address = route.broker_address(queue.broker_name)
+        address = route.address_of(queue)
         if address is None:
-            raise RouteError(f"broker {queue.broker_name} of {queue} is not in the route of its topic")
+            raise RouteError(f"broker {route.broker_of(queue)} of {queue} is not in the route of its topic")
         return address
 
     # --- requests ---
+
+    async def _at_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[T]]) -> T:
+        """Return what `ask` returns, given the address of a queue's broker; a moved queue's new leader."""
+        try:
+            return await ask(await self._address_of(queue), queue)
+        except BrokerError as error:
+            if not may_be_of_old_route(error):
+                raise
+        await self.topic_route(queue.topic)
+        return await ask(await self._address_of(queue), queue)
 
     async def _of_each(
         self, addresses: Mapping[str, str], call: Callable[[str], Awaitable[T]]

@@ -81,6 +81,7 @@ class MessageAdmin(OffsetAdmin):
                 raise BrokerError(ResponseCode.SUCCESS, f"unreadable: {error}", address, about) from error
         for message in messages:
             message.broker_name = queue.broker_name
+            message.queue_id = queue.queue_id  # of a static topic: the record has that of the broker's queue
             message.queue_offset += pulled.offset_delta
         self._namespace.unwrap_topics(messages)
         return QueueSlice(tuple(messages), pulled.next_offset, pulled.min_offset, pulled.max_offset)

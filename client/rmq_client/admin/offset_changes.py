@@ -168,7 +168,7 @@ class OffsetChangeAdmin(GroupAdmin):
         queues = sorted({*route.read_queues, *route.write_queues})
         offsets = await asyncio.gather(
             *(
-                self._api.committed_offset(route.known_address(queue.broker_name, queue), group, queue)
+                self._api.committed_offset(route.known_address_of(queue), group, route.on_broker(queue))
                 for queue in queues
             )
         )

@@ -24,13 +24,13 @@ class OffsetAdmin(AdminBase):
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of the queue will get. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
-        return await self._api.max_offset(await self._address_of(queue), queue)
+        return await self._at_broker(queue, self._api.max_offset)
 
     @checked
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message in the queue. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
-        return await self._api.min_offset(await self._address_of(queue), queue)
+        return await self._at_broker(queue, self._api.min_offset)
 
     @checked
     async def search_offset(self, queue: MessageQueue, time: datetime) -> int:
@@ -39,7 +39,9 @@ class OffsetAdmin(AdminBase):
         Without such a message it is the offset that the next message will get. Raises ClientError.
         """
         queue, timestamp_ms = self._namespace.wrap_queue(queue), check_time_ms("time", time)
-        return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
+        return await self._at_broker(
+            queue, lambda address, asked: self._api.search_offset(address, asked, timestamp_ms)
+        )
 
     @checked
     async def earliest_time(self, queue: MessageQueue) -> datetime | None:
@@ -69,7 +71,9 @@ class OffsetAdmin(AdminBase):
         Raises ClientError.
         """
         group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
-        return await self._api.committed_offset(await self._address_of(queue), group, queue)
+        return await self._at_broker(
+            queue, lambda address, asked: self._api.committed_offset(address, group, asked)
+        )
 
     @checked
     async def queue_entries(
@@ -125,4 +129,6 @@ class OffsetAdmin(AdminBase):
         Its consumers must not be running. Raises ClientError.
         """
         group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
-        await self._api.commit_offset(await self._address_of(queue), group, queue, offset)
+        await self._at_broker(
+            queue, lambda address, asked: self._api.commit_offset(address, group, asked, offset)
+        )

@@ -235,7 +235,7 @@ class TopicAdmin(AdminBase):
             try:
                 route = await self.topic_route(topic)
                 missing = broker_names - {
-                    queue.broker_name for queue in (*route.write_queues, *route.read_queues)
+                    route.broker_of(queue) for queue in (*route.write_queues, *route.read_queues)
                 }
             except TopicNotFound:
                 pass

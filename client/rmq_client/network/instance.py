@@ -22,7 +22,7 @@ import secrets
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,10 +30,11 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.host import local_address
 from rmq_remoting.message_ids import UniqueKeyGenerator
+from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.tasks import is_being_cancelled
 
 from ..clock import now_ms
-from ..errors import ClientError
+from ..errors import BrokerError, ClientError
 from ..forks import after_fork_in_child
 from ..loop_thread import LoopThread
 from ..settings import ClientSettings, is_address_server, name_server_list
@@ -45,7 +46,7 @@ from .heartbeats import Heartbeats
 from .members import ConsumerMember, Members
 from .name_servers import NameServers
 from .pending_replies import PendingReplies
-from .routing import RouteTable, TopicRoute
+from .routing import RouteTable, TopicRoute, may_be_of_old_route
 from .server_requests import ServerRequests
 from .transaction_checks import TransactionChecks
 
@@ -169,6 +170,20 @@ class ClientInstance:
         """Return the route of an existing topic. Raises as RouteTable.route."""
         known = self.routes.existing.get(topic)
         return known if known is not None else await self.run(self.routes.route(topic))
+
+    async def at_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[T]]) -> T:
+        """Return what `ask` returns, given the address of a queue's broker and the queue as requests name it.
+
+        A logical queue that has been moved is asked for once more, at its new leader. Raises ClientError.
+        """
+        route = await self.route(queue.topic)
+        try:
+            return await ask(route.known_address_of(queue), route.on_broker(queue))
+        except BrokerError as error:
+            if not may_be_of_old_route(error):
+                raise
+        route = await self.run(self.routes.refresh(queue.topic))
+        return await ask(route.known_address_of(queue), route.on_broker(queue))
 
     def bridge(self) -> NetworkBridge:
         """Return the bridge for requests of the running loop."""

@@ -8,13 +8,15 @@ accept fastjson's spellings and report errors by field.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.errors import JsonError
 from rmq_remoting.integer_bounds import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from rmq_remoting.message_queue import MessageQueue
+
+from .logical_queues import leaders_of
 
 _BROKER_ID: Final = range(10**9)
 
@@ -52,12 +54,16 @@ class AddressesOfBroker:
 
 @dataclass(frozen=True, slots=True)
 class RouteData:
-    """The route of one topic. `is_static`: its logical queues have parts on several brokers."""
+    """The route of one topic. `is_static`: its logical queues have parts on several brokers.
+
+    `leaders`: the broker that leads each logical queue, by the queue's broker name and id.
+    """
 
     broker_datas: list[AddressesOfBroker]
     queue_datas: list[QueuesOnBroker]
     order_topic_conf: str | None = None
     is_static: bool = False
+    leaders: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,7 @@ def _route_of_any_form(body: bytes) -> RouteData:
     from rmq_remoting.bodies.route import TopicRouteData  # noqa: PLC0415
 
     route = TopicRouteData.decode(body)
+    mappings = route.topic_queue_mapping_by_broker or {}
     return RouteData(
         [AddressesOfBroker(each.broker_name, dict(each.broker_addrs)) for each in route.broker_datas],
         [
@@ -194,7 +201,8 @@ def _route_of_any_form(body: bytes) -> RouteData:
             for each in route.queue_datas
         ],
         route.order_topic_conf,
-        is_static=bool(route.topic_queue_mapping_by_broker),
+        is_static=bool(mappings),
+        leaders=leaders_of(mappings.values()),
     )
 
 

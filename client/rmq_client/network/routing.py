@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmq_remoting.bodies.constants import MASTER_BROKER_ID
+from rmq_remoting.codes import ResponseCode
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.tasks import cancel_all, is_being_cancelled, shielded
 
-from ..errors import BrokerUnreachable, ClientError, TopicNotFound
+from ..errors import BrokerError, BrokerUnreachable, ClientError, TopicNotFound, UnreachableError
 from ..names import AUTO_CREATE_TOPIC
 from .bridge import stopped_error
 from .name_servers import NameServers
@@ -38,7 +39,8 @@ class TopicRoute:
     """The queues of one topic and their brokers. Compared by identity.
 
     `provisional`: the topic does not exist yet. The queues are those that brokers will create it with at the
-    first message. `is_static`: a static topic, whose logical queues have parts on several brokers.
+    first message. `is_static`: a static topic, whose logical queues have parts on several brokers. `leaders`
+    has the name of the broker that leads each of them: all requests about a logical queue go to its leader.
     """
 
     topic: str
@@ -47,6 +49,24 @@ class TopicRoute:
     brokers: Mapping[str, Addresses]
     provisional: bool = False
     is_static: bool = False
+    leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        """Return the name of the broker that is asked about a queue."""
+        return self.leaders.get(queue, queue.broker_name) if self.leaders else queue.broker_name
+
+    def on_broker(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the name of the broker that is asked about it, as requests name the queue."""
+        name = self.broker_of(queue)
+        return queue if name == queue.broker_name else MessageQueue(queue.topic, name, queue.queue_id)
+
+    def address_of(self, queue: MessageQueue, broker_id: int = MASTER_BROKER_ID) -> str | None:
+        """Return the address of a queue's broker, or of another one with the same name."""
+        return self.broker_address(self.broker_of(queue), broker_id)
+
+    def known_address_of(self, queue: MessageQueue, broker_id: int = MASTER_BROKER_ID) -> str:
+        """Return the address as `address_of`. Raises BrokerUnreachable without one."""
+        return self.known_address(self.broker_of(queue), queue, broker_id)
 
     def broker_address(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> str | None:
         """Return the address of that broker, or of another one with the same name."""
@@ -77,12 +97,16 @@ class TopicRoute:
             and self.brokers == other.brokers
             and self.provisional == other.provisional
             and self.is_static == other.is_static
+            and self.leaders == other.leaders
         )
 
 
 def topic_route(topic: str, data: RouteData) -> TopicRoute:
     """Return the snapshot of a name server's answer (Apache RocketMQ 5.3.3, MQClientInstance)."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+    if data.is_static:
+        leaders = {MessageQueue(topic, *queue): leader for queue, leader in data.leaders.items()}
+        return TopicRoute(topic, tuple(leaders), tuple(leaders), brokers, is_static=True, leaders=leaders)
     queue_datas = sorted(data.queue_datas, key=lambda queues: queues.broker_name)
     writable = (
         _ordered_queues(topic, data.order_topic_conf)
@@ -100,8 +124,17 @@ def topic_route(topic: str, data: RouteData) -> TopicRoute:
         tuple(writable),
         tuple(sorted(readable)),
         brokers,
-        is_static=data.is_static,
     )
+
+
+def may_be_of_old_route(error: ClientError) -> bool:
+    """Whether a new route may serve a request that failed.
+
+    No broker answered, or another one leads the logical queue.
+    """
+    if isinstance(error, BrokerError):
+        return error.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    return isinstance(error, UnreachableError)
 
 
 def provisional_route(topic: str, template: RouteData, queue_count: int) -> TopicRoute:

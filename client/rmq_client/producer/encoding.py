@@ -62,7 +62,7 @@ class QueueEndpoint:
         self, queue: MessageQueue, address: str, target: SendTarget, serialization: Serialization
     ) -> None:
         self.queue = queue
-        self.broker_name = queue.broker_name
+        self.broker_name = target.broker_name or queue.broker_name
         self.address = address
         self._target = target
         self._serialization = serialization

@@ -9,6 +9,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ..errors import NoQueue
 from ..names import AUTO_CREATE_TOPIC
 from ..namespaces import Namespace
+from ..network.logical_queues import is_logical
 from ..network.routing import TopicRoute
 from .encoding import QueueEndpoint
 from .selection import RoundRobin
@@ -50,8 +51,11 @@ class TopicPublishInfo:
             for queue in route.write_queues
             if (endpoint := self._endpoint(queue)) is not None
         }
-        self.queues = tuple(self._by_queue)
-        if not self.queues:
+        # The number of a static topic's queues stays the same, so that a key keeps its queue.
+        self.queues = tuple(
+            namespace.unwrap_queues(route.write_queues) if route.is_static else self._by_queue
+        )
+        if not self._by_queue:
             raise NoQueue(
                 f"topic {route.topic} has no queue that can be written: give it write permission and write "
                 "queues, and check that a master of its brokers is running"
@@ -67,11 +71,19 @@ class TopicPublishInfo:
             endpoint = self._endpoint(full) if full.topic == self.route.topic else None
         if endpoint is None:
             brokers = ", ".join(sorted(self.route.brokers))
+            if queue in self.queues:
+                leader = self.route.broker_of(self._namespace.wrap_queue(queue))
+                name = "its broker" if is_logical(leader) else f"broker {leader}"
+                raise NoQueue(
+                    f"the master that leads {queue} is not registered: start {name} (rmq static-topic show "
+                    f"tells the brokers of each queue; registered: {brokers})"
+                )
             raise NoQueue(f"{queue} is not a queue of topic {self.route.topic}, which is on {brokers}")
         return endpoint
 
     def _endpoint(self, queue: MessageQueue) -> QueueEndpoint | None:
-        address = self.route.brokers.get(queue.broker_name, {}).get(0)
+        broker_name = self.route.broker_of(queue)
+        address = self.route.brokers.get(broker_name, {}).get(0)
         if address is None:
             return None
         target = SendTarget(
@@ -80,6 +92,6 @@ class TopicPublishInfo:
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=self._queue_count,
             queue_id=queue.queue_id,
-            broker_name=queue.broker_name,
+            broker_name=broker_name,
         )
         return QueueEndpoint(self._namespace.unwrap_queue(queue), address, target, self._serialization)

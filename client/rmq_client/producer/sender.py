@@ -19,7 +19,16 @@ from rmq_remoting.headers.offsets import GetMaxOffsetRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
 from ..clock import now_ms
-from ..errors import BrokerError, Busy, ClientError, NoQueue, TimedOut, Unavailable, request_failure
+from ..errors import (
+    BrokerError,
+    Busy,
+    ClientError,
+    NoQueue,
+    TimedOut,
+    Unavailable,
+    UsageError,
+    request_failure,
+)
 from ..names import check_topic_to_send
 from ..namespaces import Namespace
 from ..network.instance import ClientInstance
@@ -36,7 +45,9 @@ log = logging.getLogger(__name__)
 # Pauses before retries on the broker that just failed.
 _BACKOFF: Final = Backoff(0.05, 1.0)
 # Codes that an outdated route may cause.
-_ROUTE_MAY_BE_OLD: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
+_ROUTE_MAY_BE_OLD: Final = frozenset(
+    {ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.NOT_LEADER_FOR_QUEUE}
+)
 
 
 class MessageSender:
@@ -159,7 +170,8 @@ class MessageSender:
     ) -> tuple[QueueEndpoint, Stored]:
         """Send until a broker has the message, no attempt is left, or the time is over. Raises ClientError.
 
-        Only a send without a `queue` of the caller's choice has further attempts.
+        Only a send without a `queue` of the caller's choice has further attempts. A send to a logical queue
+        of a static topic follows the queue, if that has just been moved.
         """
         round_robin, limit_seconds = publish_info.round_robin, timeout_seconds
         if queue is not None:
@@ -180,7 +192,9 @@ class MessageSender:
         except (RequestError, BrokerError) as error:
             outcome = self._failure(error, endpoint, started, of_reply=outgoing.reply)
             if queue is not None:
-                raise outcome from error
+                if not _is_moved(outcome):
+                    raise outcome from error
+                return await self._send_to_new_leader(queue, outgoing, outcome, started + timeout_seconds)
         else:
             if self._health is not None:
                 self._health.answered(endpoint.broker_name, self._loop.time() - started)
@@ -201,7 +215,7 @@ class MessageSender:
                 stored = stored or (endpoint, outcome)
             else:
                 is_unknown |= outcome.is_outcome_unknown
-                if not self._retry.is_worthwhile(outcome):
+                if not (self._retry.is_worthwhile(outcome) or _is_moved(outcome)):
                     break
             failed.append(endpoint.broker_name)
             topic = endpoint.queue.topic
@@ -241,6 +255,43 @@ class MessageSender:
             return stored
         outcome.is_outcome_unknown |= is_unknown
         raise outcome
+
+    async def _send_to_new_leader(
+        self, queue: MessageQueue, outgoing: Outgoing, refusal: ClientError, deadline: float
+    ) -> tuple[QueueEndpoint, Stored]:
+        """Send to a logical queue that its broker leads no longer, once the route tells its new leader.
+
+        A queue has no leader for some milliseconds of a move. Raises the `refusal` at the deadline.
+        """
+        routes, attempts = self._instance.routes, 0
+        while True:
+            attempts += 1
+            remaining = deadline - self._loop.time()
+            if remaining <= 0:
+                raise refusal
+            await asyncio.sleep(min(_BACKOFF.pause(attempts), remaining))
+            try:
+                await self._instance.run(routes.refresh(self._namespace.wrap(queue.topic)))
+                publish_info = await self.publish_info(queue.topic, max(0.0, deadline - self._loop.time()))
+                endpoint = publish_info.endpoint(queue)
+            except UsageError:
+                raise  # the producer was stopped
+            except ClientError as error:
+                log.info("send to a moved queue not retried yet queue=%s cause=%s", queue, error)
+                continue
+            started = self._loop.time()
+            if started >= deadline:
+                raise refusal
+            log.info("send retried queue=%s broker=%s cause=%s", queue, endpoint.address, refusal)
+            opaque = next_opaque()
+            frame = endpoint.frame(opaque, now_ms(), outgoing)
+            try:
+                response = await self._bridge.send(endpoint.address, opaque, frame, deadline - started)
+                return endpoint, decode_send_response(response, endpoint)
+            except (RequestError, BrokerError) as error:
+                refusal = self._failure(error, endpoint, started)
+                if not _is_moved(refusal):
+                    raise refusal from error
 
     def choose(self, publish_info: TopicPublishInfo) -> QueueEndpoint:
         """Return the endpoint of a message that may go to any queue."""
@@ -325,10 +376,15 @@ class MessageSender:
             except RequestError as error:
                 log.debug("broker still unreachable name=%s cause=%s", broker_name, error)
                 return False
-            return response.code == ResponseCode.SUCCESS
+            return response.code in (ResponseCode.SUCCESS, ResponseCode.NOT_LEADER_FOR_QUEUE)
         return None
 
     def _request_route_refresh(self, topic: str) -> None:
         self._instance.loop.call_soon_threadsafe(
             self._instance.routes.request_failed, self._namespace.wrap(topic)
         )
+
+
+def _is_moved(error: Exception) -> bool:
+    """Whether a broker refused a send because another one leads the logical queue now."""
+    return isinstance(error, BrokerError) and error.code == ResponseCode.NOT_LEADER_FOR_QUEUE

@@ -91,17 +91,18 @@ class OffsetReader(ABC):
         return None
 
     async def _committed(self, queue: MessageQueue) -> int | None:
-        return await self._api_of_brokers().committed_offset(
-            await self._broker_of(queue), self._offset_group(), queue
+        api, group = self._api_of_brokers(), self._offset_group()
+        return await self._at_broker(
+            queue, lambda address, asked: api.committed_offset(address, group, asked)
         )
 
     # --- one queue ---
 
     async def _beginning(self, queue: MessageQueue) -> int:
-        return max(0, await self._api_of_brokers().min_offset(await self._broker_of(queue), queue))
+        return max(0, await self._at_broker(queue, self._api_of_brokers().min_offset))
 
     async def _end_offset(self, queue: MessageQueue) -> int:
-        return await self._api_of_brokers().max_offset(await self._broker_of(queue), queue)
+        return await self._at_broker(queue, self._api_of_brokers().max_offset)
 
     async def _lag_of(self, queue: MessageQueue) -> ConsumerQueueLag:
         # The end is asked for last: a message that is processed in the meantime is no negative lag.
@@ -109,17 +110,18 @@ class OffsetReader(ABC):
         if position is None:
             position = committed
         if position is None:
-            api, address = self._api_of_brokers(), await self._broker_of(queue)
-            position = await start_offset(api, address, self._offset_group(), queue, self._consume_from)
+            api, group = self._api_of_brokers(), self._offset_group()
+            position = await self._at_broker(
+                queue, lambda address, asked: start_offset(api, address, group, asked, self._consume_from)
+            )
         end = await self._end_offset(queue)
         return ConsumerQueueLag(self._namespace.unwrap_queue(queue), position, committed, end)
 
     def _api_of_brokers(self) -> BrokerApi:
         return BrokerApi(self._offset_instance().bridge(), self._settings)
 
-    async def _broker_of(self, queue: MessageQueue) -> str:
-        route = await self._offset_instance().route(queue.topic)
-        return route.known_address(queue.broker_name, queue)
+    async def _at_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[T]]) -> T:
+        return await self._offset_instance().at_broker(queue, ask)
 
     async def _of_each(
         self, queues: Iterable[MessageQueue] | None, ask: Callable[[MessageQueue], Awaitable[T]]

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 AddressOf = Callable[[MessageQueue], "str | None"]
 """Returns the address of a queue's master broker, None if it is unknown."""
 
+OnBroker = Callable[[MessageQueue], MessageQueue]
+"""Returns a queue with the name of the broker that is asked about it: a logical queue has another one."""
+
 
 class CommitListener(Protocol):
     """Gets each commit to a broker: its offsets, and how long it took in seconds."""
@@ -105,6 +108,7 @@ class RemoteOffsetStore(OffsetStore):
         post_oneway: Callable[[str, bytes], None] | None = None,
         serialization: Serialization = Serialization.BINARY,
         committed: CommitListener | None = None,
+        on_broker: OnBroker = lambda queue: queue,
     ) -> None:
         """`post_oneway` writes a frame to a broker's connection, and raises RequestError without a
         connection.
@@ -121,6 +125,7 @@ class RemoteOffsetStore(OffsetStore):
         self._committing = asyncio.Lock()
         self._serialization = serialization
         self._committed = committed
+        self._on_broker = on_broker
 
     async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
         """14: return the committed offset on the broker."""
@@ -128,7 +133,7 @@ class RemoteOffsetStore(OffsetStore):
         if address is None:
             raise _without_address(queue)
         return await self._api.committed_offset(
-            address, self._group, queue, zero_for_young_queues=zero_for_young_queues
+            address, self._group, self._on_broker(queue), zero_for_young_queues=zero_for_young_queues
         )
 
     async def commit(
@@ -181,7 +186,7 @@ class RemoteOffsetStore(OffsetStore):
                 continue  # given up in the meantime
             began = time.perf_counter()
             try:
-                await self._api.commit_offset(address, self._group, queue, offset)
+                await self._api.commit_offset(address, self._group, self._on_broker(queue), offset)
             except UnreachableError as error:
                 self._tell(address, queue, offset, began, error)
                 if failures is None:
@@ -232,7 +237,7 @@ class RemoteOffsetStore(OffsetStore):
                 topic=queue.topic,
                 queue_id=queue.queue_id,
                 commit_offset=self._offsets[queue],
-                broker_name=queue.broker_name,
+                broker_name=self._on_broker(queue).broker_name,
             )
             request = RemotingCommand.request(
                 RequestCode.UPDATE_CONSUMER_OFFSET,

@@ -37,6 +37,7 @@ from ...hooks.consumption import ConsumptionHooks
 from ...names import AUTO_CREATE_TOPIC, RETRY_TOPIC_PREFIX
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi, Requester
+from ...network.logical_queues import is_logical
 from ...network.routing import RouteTable
 from ...settings import ClientSettings
 from .listener import DEAD_LETTER
@@ -125,6 +126,11 @@ class SendBack:
             await self._send_back(message, queue, delay_level)
 
     async def _send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+        if is_logical(queue.broker_name):
+            # The message may be on another broker than the leader, and its offset in the log is of that one.
+            # So Apache's client sends a copy, too (5.3.3, DefaultMQPushConsumerImpl.sendMessageBack).
+            await self._resend(message, delay_level)
+            return
         if delay_level <= DEAD_LETTER and DEAD_LETTER_REASON in message.properties:
             try:
                 await self._resend(message, delay_level)

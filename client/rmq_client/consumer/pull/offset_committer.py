@@ -77,4 +77,6 @@ class OffsetCommitter:
             await asyncio.wait([self._task])
 
     async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
-        await self._api.commit_offset(await self._source.address_of(queue), self._group, queue, offset)
+        await self._source.at_broker(
+            queue, lambda address, asked: self._api.commit_offset(address, self._group, asked, offset)
+        )

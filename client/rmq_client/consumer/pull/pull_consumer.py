@@ -408,7 +408,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         queue = self._namespace.wrap_queue(check_queue("queue", queue))
         check_time_ms("time", time)
         self._running()
-        return await offset_of(self._api, await self._source.address_of(queue), queue, time)
+        return await self._offset_of(queue, time)
 
     async def position(self, queue: MessageQueue) -> int:
         """Return the offset of the next message that `poll` returns of this queue. Raises ClientError."""
@@ -502,9 +502,14 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
 
     async def _seek_to(self, queue: MessageQueue, where: ConsumeFrom) -> None:
         wrapped = self._of(queue).queue
-        offset = await offset_of(self._api, await self._source.address_of(wrapped), wrapped, where)
+        offset = await self._offset_of(wrapped, where)
         self._running()
         await self._go_to(queue, offset)  # it may have been given up in the meantime
+
+    async def _offset_of(self, queue: MessageQueue, where: ConsumeFrom) -> int:
+        return await self._source.at_broker(
+            queue, lambda address, asked: offset_of(self._api, address, asked, where)
+        )
 
     async def _go_to(self, queue: MessageQueue, offset: int) -> None:
         fetched = self._of(queue)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from rmq_remoting.message_queue import MessageQueue
 
 from ...clock import now_ms
-from ...errors import UnreachableError
+from ...errors import BrokerError, ClientError
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi
 from ...network.instance import ClientInstance
+from ...network.routing import TopicRoute, may_be_of_old_route
 from ..offsets.start_position import ConsumeFrom, start_offset
 from ..requests.pull_client import PullClient, PullResult
 from ..subscription import Subscription
+
+T = TypeVar("T")
 
 
 class PullSource:
@@ -43,23 +47,33 @@ class PullSource:
 
     async def first_offset(self, queue: MessageQueue) -> int:
         """Return the committed offset of the group, or where it begins without one. Raises ClientError."""
-        address = await self.address_of(queue)
-        return await start_offset(self._api, address, self._group, queue, self._consume_from)
+        return await self.at_broker(
+            queue,
+            lambda address, asked: start_offset(self._api, address, self._group, asked, self._consume_from),
+        )
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
         """Pull messages of `queue` (full topic name) from `offset` on. Raises ClientError."""
-        instance = self._running()
-        route = await instance.route(queue.topic)
-        subscription = self._subscription(queue.topic) or Subscription(queue.topic, "*", now_ms())
+        route = await self._running().route(queue.topic)
         try:
-            result = await self._client.pull(route, queue, offset, subscription, send_subscription=True)
-        except UnreachableError:
+            result = await self._pull(route, queue, offset)
+        except ClientError as error:
+            if not may_be_of_old_route(error):
+                raise
             instance = self._running()
-            instance.loop.call_soon_threadsafe(instance.routes.request_failed, queue.topic)
-            raise
+            if not isinstance(error, BrokerError):
+                instance.loop.call_soon_threadsafe(instance.routes.request_failed, queue.topic)
+                raise
+            # Another broker leads the logical queue now.
+            route = await instance.run(instance.routes.refresh(queue.topic))
+            result = await self._pull(route, queue, offset)
         self._namespace.unwrap_topics(result.messages)
         return result
 
-    async def address_of(self, queue: MessageQueue) -> str:
-        """Return the address of the queue's broker. Raises ClientError."""
-        return (await self._running().route(queue.topic)).known_address(queue.broker_name, queue)
+    async def _pull(self, route: TopicRoute, queue: MessageQueue, offset: int) -> PullResult:
+        subscription = self._subscription(queue.topic) or Subscription(queue.topic, "*", now_ms())
+        return await self._client.pull(route, queue, offset, subscription, send_subscription=True)
+
+    async def at_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[T]]) -> T:
+        """Ask the queue's broker, as ClientInstance.at_broker. Raises ClientError."""
+        return await self._running().at_broker(queue, ask)

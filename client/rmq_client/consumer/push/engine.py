@@ -94,7 +94,9 @@ class ConsumerEngine(GroupMembership):
         self._rebalance = self._make_rebalance()
         locks = None
         if self._is_locking:
-            locks = QueueLocks(settings.group, instance.client_id, instance.api, self._master_of)
+            locks = QueueLocks(
+                settings.group, instance.client_id, instance.api, self._master_of, self._lock_refused
+            )
         self._assigned = AssignedQueues(
             settings.group,
             self.service,
@@ -290,6 +292,7 @@ class ConsumerEngine(GroupMembership):
             None if self._is_locking else instance.connections.post_oneway,
             instance.settings.serialization,
             None if self._hooks is None else self._hooks.committed,
+            self._on_broker,
         )
 
     def _make_service(self) -> ConsumeService:
@@ -407,10 +410,10 @@ class ConsumerEngine(GroupMembership):
         if offset is not None and offset > 0:
             return offset
         if offset is None:
-            address = self._address_of(queue)
+            address, asked = self._address_of(queue), self._on_broker(queue)
             if address is None:
-                raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
-            offset = await offset_of(self._instance.api, address, queue, consume_from)
+                raise BrokerUnreachable(f"no address of broker {asked.broker_name} is known for {queue}")
+            offset = await offset_of(self._instance.api, address, asked, consume_from)
         # Another member that continues with the queue must begin there, too, even if nothing has been
         # consumed until then: by then the end is another one, and a queue that is young now (0) no longer is.
         self._offsets.advance(queue, offset)
@@ -418,12 +421,24 @@ class ConsumerEngine(GroupMembership):
 
     def _address_of(self, queue: MessageQueue) -> str | None:
         route = self._instance.routes.existing.get(queue.topic)
-        return None if route is None else route.broker_address(queue.broker_name)
+        return None if route is None else route.address_of(queue)
+
+    def _on_broker(self, queue: MessageQueue) -> MessageQueue:
+        route = self._instance.routes.existing.get(queue.topic)
+        return queue if route is None else route.on_broker(queue)
+
+    def _lock_refused(self, queue: MessageQueue) -> None:
+        """Look for another leader of a logical queue: the former one refuses its lock."""
+        route = self._instance.routes.existing.get(queue.topic)
+        if route is not None and route.is_static:
+            self._instance.routes.request_failed(queue.topic)
 
     def _master_of(self, queue: MessageQueue) -> str | None:
         """Return the master's address. Locks of slaves would not count for members that ask the master."""
         route = self._instance.routes.existing.get(queue.topic)
-        return None if route is None else route.brokers.get(queue.broker_name, {}).get(MASTER_BROKER_ID)
+        if route is None:
+            return None
+        return route.brokers.get(route.broker_of(queue), {}).get(MASTER_BROKER_ID)
 
     # --- in the background ---
 

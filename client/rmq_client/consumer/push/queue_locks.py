@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
@@ -31,11 +31,20 @@ class QueueLocks:
     that a broker processes after the unlock would lock the queue without an owner.
     """
 
-    def __init__(self, group: str, client_id: str, api: BrokerApi, address_of: AddressOf) -> None:
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        api: BrokerApi,
+        address_of: AddressOf,
+        on_refused: Callable[[MessageQueue], None] = lambda queue: None,
+    ) -> None:
+        """`on_refused` gets each queue whose lock a broker refuses."""
         self._group = group
         self._client_id = client_id
         self._api = api
         self._address_of = address_of
+        self._on_refused = on_refused
         self._asking = asyncio.Lock()
         # Locks that brokers may hold for this member, also if no caller waited for the answer.
         self._perhaps_locked: set[MessageQueue] = set()
@@ -62,7 +71,10 @@ class QueueLocks:
                 *(self._lock(address, own) for address, own in self._by_broker(queues))
             )
             locked = {queue: locked for outcome in outcomes for queue, locked in outcome.items()}
-            self._perhaps_locked.difference_update(queue for queue in locked if not locked[queue])
+            refused = [queue for queue in locked if not locked[queue]]
+            self._perhaps_locked.difference_update(refused)
+            for queue in refused:
+                self._on_refused(queue)
         return locked
 
     async def _unlock_all(self, queues: list[MessageQueue]) -> None:

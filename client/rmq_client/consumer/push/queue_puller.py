@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
-from ...errors import Busy, ClientError, SubscriptionError, UnreachableError
-from ...network.routing import RouteTable
+from ...errors import Busy, ClientError, SubscriptionError
+from ...network.routing import RouteTable, may_be_of_old_route
 from ...pull_status import PullStatus, moved_text
 from ..flow_control import FlowControl
 from ..offsets.offset_store import OffsetStore
@@ -124,7 +124,7 @@ class QueuePuller:
             return self._timing.error_pause_seconds
         except ClientError as error:
             self._failed(error)
-            if isinstance(error, UnreachableError):
+            if may_be_of_old_route(error):
                 self._routes.request_failed(queue.topic)
             return self._timing.error_pause_seconds
         if self._is_failing:

@@ -107,10 +107,12 @@ class PullClient:
         subscription, not by that of heartbeats. Raises BrokerError, UnreachableError.
         """
         broker_id = self._advised_broker_ids.get(queue, MASTER_BROKER_ID)
-        address = route.known_address(queue.broker_name, queue, broker_id)
+        address = route.known_address_of(queue, broker_id)
         if broker_id != MASTER_BROKER_ID:
             commit_offset = None  # slaves keep no offsets
-        request = self._request(queue, offset, subscription, commit_offset, send_subscription)
+        request = self._request(
+            route.on_broker(queue), offset, subscription, commit_offset, send_subscription
+        )
         try:
             response = await self._requester.request(
                 address, request, self._pull_settings.hold_seconds + _ANSWER_MARGIN_SECONDS
@@ -208,7 +210,7 @@ class PullClient:
         """
         check_decoding(decoding, queue, address, f"pull from {queue}")
         if decoding.error is not None:
-            result.next_offset = _offset_after(decoding)
+            result.next_offset = _offset_after(decoding) + (header.offset_delta or 0)
         for message in decoding.messages:
             message.broker_name = queue.broker_name
             if header.offset_delta:

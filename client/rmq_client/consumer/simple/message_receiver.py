@@ -259,6 +259,8 @@ class MessageReceiver:
                 failure = error
                 continue
             names = dict.fromkeys(queue.broker_name for queue in route.read_queues)
+            if route.is_static:  # each broker of a static topic pops from its own queues
+                names = dict.fromkeys(route.brokers)
             sources += [PopSource(topic, name) for name in names]
         if not sources:
             if failure is not None:
