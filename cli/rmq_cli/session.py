@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import typer
 
-from rmq_client import AlreadyExists, ClientError, ClientSettings, Credentials, TlsSettings
+from rmq_client import AlreadyExists, ClientError, ClientSettings, Credentials, TlsSettings, TopicNotFound
 from rmq_client.blocking import Admin
 
 from .exits import CommandFailed, Exit, exit_code
@@ -44,6 +44,8 @@ _VARIABLES: Final = {
     "secret_key": "RMQ_SECRET_KEY",
 }
 _TIMEOUT_SECONDS: Final = 3.0
+# Of the name servers' answer about a topic that they do not know.
+_ADVICE_TO_CREATE: Final = ": create it, or"
 
 
 class Session:
@@ -187,10 +189,15 @@ def running(options: Options, *, local: bool = False) -> Iterator[Session]:
 
 
 def _told(error: ClientError | CommandFailed) -> str:
-    """Return the text of an error. The SDK's advice for an existing object is about Python."""
+    """Return the text of an error. Some of the SDK's advice is about Python, or about sends."""
+    text = str(error)
     if isinstance(error, AlreadyExists):
-        return f"{str(error).partition(':')[0]}: it was left as it is; `update` changes it"
-    return str(error)
+        return f"{text.partition(':')[0]}: it was left as it is; `update` changes it"
+    if isinstance(error, TopicNotFound) and _ADVICE_TO_CREATE in text:
+        return (
+            f"{text.partition(_ADVICE_TO_CREATE)[0]}: `topic list` has the names, and `topic create` adds one"
+        )
+    return text
 
 
 def _format(value: object) -> Format:

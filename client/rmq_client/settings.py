@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 from rmq_remoting.client import split_address
 from rmq_remoting.command import Serialization
@@ -20,6 +21,7 @@ from .checks import (
     check_int,
     check_seconds,
     check_text,
+    refuse,
     set_fields,
     short_repr,
 )
@@ -27,6 +29,8 @@ from .credentials import Credentials
 from .errors import InvalidArgumentError, UsageError
 from .names import check_namespace
 from .tls import TlsSettings
+
+_CURE: Final = "pass 'host:9876;otherhost:9876'"
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -128,10 +132,15 @@ def _checked_connection(connection: object) -> ConnectionSettings:
 
 
 def check_namesrv(namesrv: object) -> str | Sequence[str] | None:
-    """Check the types of name server addresses; `name_server_list` checks the addresses themselves."""
-    if namesrv is None or isinstance(namesrv, str):
-        return namesrv
-    return check_each("namesrv", namesrv, str, "pass 'host:9876;otherhost:9876'")
+    """Check the addresses of name servers. None is left to the start, which reads NAMESRV_ADDR."""
+    if namesrv is None:
+        return None
+    given = namesrv if isinstance(namesrv, str) else check_each("namesrv", namesrv, str, _CURE)
+    try:
+        name_server_list(given)
+    except UsageError as error:
+        raise refuse("namesrv", namesrv, f"{error}; {_CURE}") from None
+    return given
 
 
 def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -150,12 +159,14 @@ def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
     parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else list(namesrv)
     addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not addresses:
-        raise UsageError("the list of name servers is empty: pass namesrv='host:9876;otherhost:9876'")
+        raise UsageError("the list of name servers is empty")
     if any(map(is_address_server, addresses)):
         if len(addresses) > 1:
             raise UsageError(
                 f"name servers {'; '.join(addresses)}: an address server must be the only address"
             )
+        if not _has_host(addresses[0]):
+            raise UsageError(f"address server {addresses[0]}: the URL has no host")
         return addresses
     for address in addresses:
         try:
@@ -163,6 +174,15 @@ def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
         except ConnectError as error:
             raise UsageError(f"name server {error}") from error
     return addresses
+
+
+def _has_host(url: str) -> bool:
+    from urllib.parse import urlsplit  # noqa: PLC0415 (few clients have an address server)
+
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
 
 
 def is_address_server(address: str) -> bool:

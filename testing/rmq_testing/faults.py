@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -18,6 +19,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.dispatch import Dispatcher, Processor
+
+from .arguments import seconds_of
 
 Operation = str | int
 
@@ -111,12 +114,18 @@ class Faults:
         return self.refuse(operation, ResponseCode.SYSTEM_BUSY, remark, times=times, topic=topic)
 
     def delay(
-        self, operation: Operation, seconds: float, *, times: int | None = 1, topic: str | None = None
+        self,
+        operation: Operation,
+        seconds: float | timedelta,
+        *,
+        times: int | None = 1,
+        topic: str | None = None,
     ) -> Fault:
         """Process the next requests after a delay. Advancing the time shortens it."""
-        if seconds <= 0:
+        delay_seconds = seconds_of("seconds", seconds)
+        if delay_seconds <= 0:
             raise ValueError(f"seconds={seconds}: must be above 0")
-        return self._order(Fault(_codes(operation), times, topic, delay_seconds=seconds))
+        return self._order(Fault(_codes(operation), times, topic, delay_seconds=delay_seconds))
 
     def cut(
         self,

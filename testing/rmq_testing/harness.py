@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from rmq_remoting.daemon.configuration import Configuration
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
+from .arguments import DEFAULT_QUEUES, folder_path, queues_by_topic, seconds_of, settings_by_key
 from .broker_life import BrokerLife, cut_connections
 from .clock import AdvanceableClock
 from .due import wait_delivered
@@ -33,7 +35,6 @@ from .settings import application_configuration, namesrv_configuration
 
 T = TypeVar("T")
 
-DEFAULT_QUEUES: Final = 4
 # Two parallel test runs may choose the same port.
 _START_ATTEMPTS: Final = 5
 
@@ -61,7 +62,7 @@ class Harness:
         *,
         topics: str | Iterable[str] | Mapping[str, int] = (),
         settings: Mapping[str, object] | None = None,
-        folder: Path | None = None,
+        folder: str | Path | None = None,
     ) -> None:
         """Prepare both. `topics`: a name, names, or numbers of queues by name; `settings`: by Apache's keys.
 
@@ -69,10 +70,9 @@ class Harness:
         """
         self.faults = Faults()
         self.clock = AdvanceableClock()
-        names = [topics] if isinstance(topics, str) else topics
-        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(names, DEFAULT_QUEUES)
-        self._settings = dict(settings or {})
-        self._given_folder = folder
+        self._topics = queues_by_topic(topics)
+        self._settings = settings_by_key(settings)
+        self._given_folder = folder_path(folder)
         self._namesrv: Namesrv | None = None
         self._life: BrokerLife | None = None
         self._port = 0
@@ -137,13 +137,13 @@ class Harness:
 
     # --- time ---
 
-    async def advance(self, seconds: float) -> None:
+    async def advance(self, seconds: float | timedelta) -> None:
         """Let time pass for the broker: delays, timers, redelivery, transaction checks, expiry.
 
         Messages that become due are in their topics when this returns. Transaction checks have only begun.
         Consumers and producers keep the time of the machine. Raises ValueError for a negative time.
         """
-        self.clock.advance(seconds)
+        self.clock.advance(seconds_of("seconds", seconds))
         if self._life is not None:
             # The call also wakes the loop, which looks at its timers again.
             await self.life.run(wait_delivered(self.life.broker, self.clock.now_ms()))

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from .arguments import folder_path, settings_by_key
 from .ports import LOOPBACK, free_broker_port, free_port
 from .settings import SMALL_BROKER
 
@@ -25,14 +26,17 @@ class BrokerProcess:
     it is a real process: `kill` is SIGKILL. All methods block.
     """
 
-    def __init__(self, *, settings: Mapping[str, object] | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self, *, settings: Mapping[str, object] | None = None, folder: str | Path | None = None
+    ) -> None:
         """Prepare the process. `settings`: the broker's, by Apache's keys.
 
         `folder` keeps the files; without it they are in a temporary directory that is removed at the end.
         """
-        self._settings = dict(settings or {})
-        self._is_temporary = folder is None
-        self._folder = folder or Path(tempfile.mkdtemp(prefix="rmq-testing-"))
+        self._settings = settings_by_key(settings)
+        given = folder_path(folder)
+        self._is_temporary = given is None
+        self._folder = given or Path(tempfile.mkdtemp(prefix="rmq-testing-"))
         self._namesrv_port, self._port = free_port(), free_broker_port()
         self._process: subprocess.Popen[str] | None = None
 

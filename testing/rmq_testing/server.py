@@ -24,7 +24,7 @@ class Server:
         *,
         topics: str | Iterable[str] | Mapping[str, int] = (),
         settings: Mapping[str, object] | None = None,
-        folder: Path | None = None,
+        folder: str | Path | None = None,
     ) -> None:
         """Prepare a name server and a broker; see `Harness`."""
         self.harness = Harness(topics=topics, settings=settings, folder=folder)
@@ -87,7 +87,7 @@ class Face:
         *,
         topics: str | Iterable[str] | Mapping[str, int] = (),
         settings: Mapping[str, object] | None = None,
-        folder: Path | None = None,
+        folder: str | Path | None = None,
     ) -> None:
         """Prepare a name server and a broker with these topics.
 

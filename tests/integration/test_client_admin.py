@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from rmq_client import Admin, Message, MessageQueue, Producer, SendResult, UsageError, blocking
+from rmq_client import (
+    Admin,
+    GroupNotFound,
+    Message,
+    MessageQueue,
+    Producer,
+    SendResult,
+    UsageError,
+    blocking,
+)
 from rmq_client.admin.results import time_of
 from tests.support.clusters import RunningCluster, running_cluster
 
@@ -101,6 +110,8 @@ async def test_progress_of_a_group(cluster: _Cluster) -> None:
         assert consumed is not None and last is not None and consumed <= last
         assert spans[queue].delay_seconds >= 0
         assert spans[MessageQueue("T", "broker-a", 1)].last_stored is None
+        with pytest.raises(GroupNotFound, match="group nobody is on none of"):
+            await admin.consume_time_span("nobody", "T")
 
 
 async def test_the_blocking_admin(cluster: _Cluster) -> None:

@@ -16,6 +16,7 @@ from rmq_client import (
     NoQueue,
     Producer,
     PushConsumer,
+    TopicNotFound,
     Tracing,
     TrackStatus,
     UsageError,
@@ -171,6 +172,8 @@ async def test_traces_and_tracks_of_a_message(cluster: RunningCluster, admin: Ad
         message = got[0]
         [track] = await admin.track_message(message)
         assert (track.group, track.status) == ("traced-g", TrackStatus.CONSUMED)
+    with pytest.raises(TopicNotFound, match="no trace topic other: start producers and consumers"):
+        await admin.message_trace(sent.msg_id, trace_topic="other")
     events = await admin.message_trace(sent.msg_id)
     assert [event.kind for event in events] == ["Pub", "SubBefore", "SubAfter"]
     pub, begin, end = events

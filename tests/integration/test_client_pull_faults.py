@@ -157,3 +157,11 @@ async def test_a_reader_belongs_to_one_loop() -> None:
 
         await asyncio.to_thread(elsewhere)
         assert len(await reader.poll()) == 1
+
+
+async def test_a_reader_without_anything_to_read_says_so() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        with pytest.raises(UsageError, match="consumer g reads nothing: name topics with topics="):
+            await reader.poll()
+        await reader.assign([])
+        assert await reader.poll(timeout_seconds=0) == []

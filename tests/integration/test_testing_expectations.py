@@ -223,13 +223,21 @@ async def test_wrong_settings_are_explained() -> None:
     with pytest.raises(ValueError, match="queues=0 of topic 'orders': must be at least 1"):
         async with BrokerForTests(topics={"orders": 0}):
             pass
+    with pytest.raises(ValueError, match="topics=5: must be a list of str, not an int"):
+        BrokerForTests(topics=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"topics\['orders'\]='4': must be a whole number, not a str"):
+        BrokerForTests(topics={"orders": "4"})
+    with pytest.raises(ValueError, match="settings='traceOn': must be a dict of values"):
+        BrokerForTests(settings="traceOn")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="folder=5: must be the path of a folder"):
+        BrokerForTests(folder=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the topic name 'a b' is illegal"):
         async with BrokerForTests(topics="a b"):
             pass
 
 
 async def test_a_broker_can_be_started_again_and_needs_a_start(tmp_path: Path) -> None:
-    broker = BrokerForTests(folder=tmp_path, topics="orders")
+    broker = BrokerForTests(folder=str(tmp_path), topics="orders")
     with pytest.raises(RuntimeError, match="was not started"):
         _ = broker.namesrv_address
     with pytest.raises(RuntimeError, match="was not started"):

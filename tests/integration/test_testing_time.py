@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -108,8 +109,12 @@ async def test_time_passes_and_is_never_set_back(rmq_broker: BrokerForTests) -> 
     before_ms = rmq_broker.now_ms()
     await rmq_broker.advance(3600)
     assert rmq_broker.now_ms() - before_ms >= 3_600_000
+    await rmq_broker.advance(timedelta(hours=1))
+    assert rmq_broker.now_ms() - before_ms >= 7_200_000
     with pytest.raises(ValueError, match="seconds=-1: time cannot be set back"):
         await rmq_broker.advance(-1)
+    with pytest.raises(ValueError, match="seconds='1h': must be a number of seconds or a timedelta, not str"):
+        await rmq_broker.advance("1h")  # type: ignore[arg-type]
 
 
 async def test_clients_stay_connected_when_days_pass(

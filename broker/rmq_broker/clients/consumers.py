@@ -101,7 +101,13 @@ class ConsumerGroup:
             topics.add(subscription.topic)
             known = self.subscriptions.get(subscription.topic)
             if known is None:
-                log.info("subscription added group=%s topic=%s", self.name, subscription)
+                log.info(
+                    "subscription added group=%s topic=%s type=%s expression=%.80r",
+                    self.name,
+                    subscription.topic,
+                    subscription.expression_type,
+                    subscription.sub_string,
+                )
                 updated = True
             elif subscription.sub_version <= known.sub_version:
                 continue

@@ -150,7 +150,16 @@ def _message(name: str, value: object) -> MessageExt:
 
 
 def _rules(name: str, value: object) -> list[AccessRule]:
-    return check_each(name, value, AccessRule, "build each with AccessRule(resource, actions)")
+    rules = check_each(name, value, AccessRule, "build each with AccessRule(resource, actions)")
+    for number, rule in enumerate(rules):
+        about = f"{name}[{number}]"
+        check_text(f"{about}.resource", rule.resource)
+        list_of_texts(f"{about}.actions", rule.actions)
+        for place, address in enumerate(check_each(f"{about}.source_ips", rule.source_ips, str, "list them")):
+            check_text(f"{about}.source_ips[{place}]", address)
+        check_flag(f"{about}.allow", rule.allow)
+        check_text(f"{about}.policy", rule.policy)
+    return rules
 
 
 _RULES: Final[Mapping[str, Rule]] = {

@@ -23,9 +23,10 @@ class LagAdmin(GroupAdmin):
     async def consume_time_span(self, group: str, topic: str) -> list[QueueTimes]:
         """Return the times of the first, the last and the last consumed message of each queue.
 
-        Raises ClientError.
+        Raises GroupNotFound, TopicNotFound and other ClientErrors.
         """
         group, topic = self._namespace.checked_group(group), self._namespace.wrap(topic)
+        await self._check_group(group, await self._masters())
         header = QueryConsumeTimeSpanRequestHeader(group=group, topic=topic)
         each = await asyncio.gather(
             *(

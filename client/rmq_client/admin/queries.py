@@ -11,7 +11,7 @@ from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
 from rmq_remoting.message import MessageExt
 
-from ..errors import UsageError
+from ..errors import TopicNotFound, UsageError
 from ..message_queries import DEFAULT_MAX_MESSAGES, MessageQueries, MessageQuery, QueryResult, time_range_ms
 from ..trace.decoding import TraceEvent, decode_trace
 from .arguments import checked
@@ -101,9 +101,15 @@ class QueryAdmin(ClientAdmin, LagAdmin):
         broker accepts traces (`traceTopicEnable`). Raises TopicNotFound if there is no trace topic, and other
         ClientErrors.
         """
-        found = await self.query_messages(
-            trace_topic, message_id, begin=begin, end=end, max_messages=_MAX_TRACE_MESSAGES
-        )
+        try:
+            found = await self.query_messages(
+                trace_topic, message_id, begin=begin, end=end, max_messages=_MAX_TRACE_MESSAGES
+            )
+        except TopicNotFound as error:
+            raise TopicNotFound(
+                f"there is no trace topic {trace_topic}: start producers and consumers with trace=Tracing(), "
+                "and the broker with traceTopicEnable=true"
+            ) from error
         events = [
             event
             for message in found.messages

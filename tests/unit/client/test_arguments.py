@@ -6,6 +6,7 @@ be added to one of the lists below with a reason.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -254,10 +255,12 @@ def _plain_calls() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("kind", "method"), list(_plain_calls()))
-def test_a_call_before_the_start_is_refused_or_does_nothing(kind: Any, method: str) -> None:
+async def test_a_call_before_the_start_is_refused_or_does_nothing(kind: Any, method: str) -> None:
     made = kind(**_required(_parameters(kind), ""))
     with suppress(ClientError):
-        _call(made, method, {})
+        outcome = getattr(made, method)()
+        if inspect.isawaitable(outcome):
+            await asyncio.wait_for(outcome, 5)
 
 
 @pytest.mark.parametrize(
@@ -285,12 +288,30 @@ def test_a_call_before_the_start_is_refused_or_does_nothing(kind: Any, method: s
         (lambda: _push(hooks=[_Nonsense()]), r"hooks\[0\]=<nonsense>: must be a ConsumeHook"),
         (lambda: rmq_client.Message("T", "text"), r"encode texts with \.encode\(\)"),  # type: ignore[arg-type]
         (lambda: rmq_client.ConsumerTiming(rebalance_seconds=timedelta(0)), "rebalance_seconds"),
+        (lambda: rmq_client.Producer("localhost", group="g"), "namesrv='localhost': .*pass 'host:9876;other"),
+        (lambda: rmq_client.Producer("", group="g"), "namesrv='': the list of name servers is empty"),
+        (lambda: rmq_client.Producer("http://", group="g"), "namesrv='http://': .*the URL has no host"),
+        (lambda: rmq_client.Admin(["a:1", "http://b"]), "must be the only address"),
         (lambda: Credentials("key", 5), "secret_key must be a str"),  # type: ignore[arg-type]
     ],
 )
 def test_values_out_of_bounds_are_refused(make: Callable[[], object], problem: str) -> None:
     with pytest.raises(ClientError, match=problem):
         make()
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        (rmq_client.AccessRule("Topic:T", "Pub"), r"rules\[0\]\.actions='Pub': must be a list of str"),  # type: ignore[arg-type]
+        (rmq_client.AccessRule("Topic:T", ()), r"rules\[0\]\.actions=\(\): must not be empty"),
+        (rmq_client.AccessRule("", ("Pub",)), r"rules\[0\]\.resource='': must not be empty"),
+        (rmq_client.AccessRule("T", ("Pub",), source_ips="10."), "source_ips='10.': must be a list"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_wrong_rule_is_refused(rule: rmq_client.AccessRule, problem: str) -> None:
+    with pytest.raises(ClientError, match=problem):
+        await rmq_client.Admin("127.0.0.1:1").create_rules("ann", [rule])
 
 
 def test_the_secret_is_in_no_error() -> None:

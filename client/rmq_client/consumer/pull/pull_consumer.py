@@ -137,7 +137,9 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         self._listeners = QueueListeners(self._namespace)
         bounds = check_instance("flow_control", flow_control, FlowControl, "pass FlowControl(...)")
         self._prefetched = PrefetchBuffer(bounds)
-        self._polling = Polling(self._prefetched, self._running, lambda: self.is_running)
+        self._polling = Polling(self._prefetched, self._check_reading, lambda: self.is_running)
+        # Whether topics were subscribed to, or queues assigned, which may be none.
+        self._is_reading = False
         self._subscriptions: dict[str, Subscription] = {}
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
@@ -313,6 +315,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         fresh = {topic: Subscription(topic, by_topic.get(topic, "*"), now_ms()) for topic in topics}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         known, self._subscriptions = self._subscriptions, fresh
+        self._is_reading = True
         await self._changes.give_up([queue for queue in self._prefetched.queues() if queue not in wanted])
         for queue in wanted:
             fetched = self._prefetched.get(queue)
@@ -339,6 +342,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         fresh = {**known, topic: subscription}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         self._subscriptions = fresh
+        self._is_reading = True
         if topic in known and not known[topic].wants_as(fresh[topic]):
             for fetched in self._prefetched.of_topic(topic):
                 await fetched.restart(fetched.position)
@@ -441,12 +445,12 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
     async def poll(self, max_messages: int = 32, timeout_seconds: Seconds = 5.0) -> list[MessageExt]:
         """Return messages of the assigned queues, in the order of each queue; none if none arrive in time.
 
-        Raises ClientError if a queue cannot be read and no other has messages. Reading goes on, and the next
-        poll may succeed.
+        Raises UsageError if there is nothing to read, neither topics nor assigned queues. Raises ClientError
+        if a queue cannot be read and no other has messages. Reading goes on, and the next poll may succeed.
         """
         check_int("max_messages", max_messages, least=1)
         seconds = check_seconds("timeout_seconds", timeout_seconds)
-        self._running()
+        self._check_reading()
         if self._told is None:
             return await self._polling.poll(max_messages, seconds)
         with self._told.receiving(lambda: list(self._subscriptions)) as received:
@@ -541,6 +545,14 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
         if fetched is None:
             raise UsageError(f"{queue} is not assigned to this consumer: assign() it first")
         return fetched
+
+    def _check_reading(self) -> None:
+        self._running()
+        if not self._is_reading:
+            raise UsageError(
+                f"consumer {self.group} reads nothing: name topics with topics=..., or call subscribe() or "
+                "assign()"
+            )
 
     def _running(self) -> ClientInstance:
         if self._instance is None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
+
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerGroup, ConsumerTable, Heartbeat
 from rmq_remoting.bodies.heartbeat import (
@@ -94,6 +98,12 @@ async def test_topics_are_added_and_removed() -> None:
     assert len(watched.changes) == 3
     assert watched.table.groups_subscribed_to("B") == {"CG"}
     assert watched.table.groups_subscribed_to("A") == set()
+
+
+async def test_an_added_subscription_is_logged_in_short(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "rmq.broker.clients"):
+        _Watched().table.register(Heartbeat(_data("T", tags="a || b")), _client(Peer(), "1"))
+    assert "subscription added group=CG topic=T type=TAG expression='a || b'" in caplog.messages
 
 
 async def test_newest_expression_wins_without_rebalance() -> None:
