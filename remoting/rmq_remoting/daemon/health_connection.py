@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class OwnCertificate:
-    """Files in PEM: the certificate of the check, for ports that demand one, and its key (None: same file)."""
+    """Files in PEM: the certificate of the check, for ports that demand one, and its key (None: same)."""
 
     certificate: Path
     key: Path | None = None
