@@ -63,7 +63,8 @@ _LEAST_PING_INTERVAL_MS: Final = 5000
 # Connections of hosts that have vanished end with these pings of the server.
 _PING_INTERVAL_MS: Final = 60_000
 _PING_TIMEOUT_MS: Final = 20_000
-# The metadata of a call, as Apache's proxy limits it.
+# The metadata of a call, as Apache's proxy limits it. Between two different limits gRPC's library refuses
+# calls at random.
 _MAX_METADATA_BYTES: Final = 8192
 # Calls that have arrived and not begun. Beyond this number gRPC's library ends calls at random, with the
 # status CANCELLED and no reason. Its default is 1,000. Clients exceed it if they all receive at once. The
@@ -191,7 +192,7 @@ class GrpcFace:
                 ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING_CALLS),
                 ("grpc.max_allowed_incoming_connections", self._ports.most_connections),
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
-                ("grpc.absolute_max_metadata_size", 2 * _MAX_METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.keepalive_time_ms", _PING_INTERVAL_MS),
                 ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
                 ("grpc.max_connection_idle_ms", settings.grpc_client_idle_time_ms),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,12 +18,16 @@ from rmq_proxy import service as service_module
 from rmq_proxy.calls import Peers
 from rmq_proxy.clients import ClientRegistry
 from rmq_proxy.latencies import RpcLatencies
+from rmq_proxy.network import metadata_log
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_proxy.service import NAME, Admission
 from rmq_proxy.statuses import Refusal
+from rmq_remoting.daemon import grpc_health
+from rmq_remoting.repeated_event import RepeatedEvent
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.grpc_client import GrpcClient, grpc_client, message, resource
+from tests.support.ports import LOOPBACK
 from tests.support.running_proxy import running_proxy
 from tests.support.waiting import until
 
@@ -52,6 +58,65 @@ async def test_oversized_metadata_is_refused_and_the_proxy_serves_on(client: Grp
     assert refused.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
     client.further_metadata = []
     assert (await _heartbeat(client)).code == pb.UNRECOGNIZED_CLIENT_TYPE
+
+
+@pytest.mark.parametrize(("size", "is_served"), [(7_000, True), (8_200, False), (12_000, False)])
+async def test_the_limit_of_metadata_is_no_matter_of_chance(
+    client: GrpcClient, size: int, is_served: bool
+) -> None:
+    """All metadata count, and 32 bytes for each."""
+    client.further_metadata = [("x-mq-namespace", "n" * size)]
+    for _ in range(20):
+        try:
+            assert (await _heartbeat(client)).code == pb.UNRECOGNIZED_CLIENT_TYPE
+            assert is_served
+        except grpc.aio.AioRpcError as error:
+            assert (error.code(), is_served) == (grpc.StatusCode.RESOURCE_EXHAUSTED, False)
+
+
+async def test_metadata_that_is_no_text_does_not_fill_the_log(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """grpcio logs each value with a stack trace."""
+    monkeypatch.setattr(metadata_log._LIMIT, "_event", RepeatedEvent(60.0))
+    async with running_proxy(cluster.address) as proxy:
+
+        def ask() -> None:
+            with socket.create_connection((LOOPBACK, proxy.port), timeout=20) as connection:
+                connection.sendall(_health_check_with(b"x-bad", b"\xff" * 100))
+                frames = grpc_health._frames(connection, time.monotonic() + 20)
+                assert any(kind == grpc_health._HEADERS for kind, _, _ in frames)
+
+        for _ in range(3):
+            await asyncio.to_thread(ask)
+    lines = [record for record in caplog.records if record.name == "grpc._cython.cygrpc"]
+    assert [(record.levelname, record.exc_info) for record in lines] == [("WARNING", None)]
+    assert "not in UTF-8" in lines[0].getMessage()
+
+
+def _health_check_with(name: bytes, value: bytes) -> bytes:
+    """Return the bytes of a connection with one call, whose metadata has this value."""
+
+    def text(data: bytes) -> bytes:
+        return bytes((len(data),)) + data
+
+    pairs = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/grpc.health.v1.Health/Check"),
+        (b":authority", b"test"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+        (name, value),
+    ]
+    headers = b"".join(b"\x00" + text(each) + text(its_value) for each, its_value in pairs)
+    frame, stream = grpc_health._frame, grpc_health._STREAM
+    return (
+        grpc_health._PREFACE
+        + frame(grpc_health._SETTINGS, 0, 0, b"")
+        + frame(grpc_health._HEADERS, grpc_health._END_HEADERS, stream, headers)
+        + frame(grpc_health._DATA, grpc_health._END_STREAM, stream, grpc_health._NO_MESSAGE)
+    )
 
 
 async def _heartbeat(client: GrpcClient) -> pb.Status:

@@ -64,6 +64,16 @@ class PythonClients:
         async with self._client("push_consumer", **options) as name:
             yield PushConsumer(self._program, name)
 
+    async def start_push_consumer(self, group: str, topic: str) -> PushConsumer:
+        """A push consumer that runs until the process ends."""
+        name = f"push_consumer {next(self._numbers)}"
+        await self.call("push_consumer", name=name, group=group, topic=topic)
+        return PushConsumer(self._program, name)
+
+    def kill(self) -> None:
+        """Kill the process with all its clients."""
+        self._program.kill()
+
     def checked(self, topic: str) -> list[Event]:
         """The transaction checks that the producers of a topic answered so far."""
         return [event for event in self._program.named("checked") if event["topic"] == topic]

@@ -20,6 +20,7 @@ from grpc._cython import cygrpc
 
 from ..event_failures import EventFailures
 from .completions import Completions
+from .metadata_log import limit_log_lines
 from .server_call import ServerCall
 
 log = logging.getLogger("rmq.proxy")
@@ -167,6 +168,7 @@ def new_server(options: Options, failures: EventFailures | None = None) -> Any:
 
     `failures` gets the events that the core loses. That of `grpc.aio` reports none.
     """
+    limit_log_lines()
     try:
         _check_core()
         return GrpcServer(options, failures)

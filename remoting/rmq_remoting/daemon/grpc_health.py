@@ -7,11 +7,12 @@ proxy as for the other daemons. Sources: RFC 9113 (frames), RFC 7541 (headers), 
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Iterator
 from typing import Final
+
+from .health_connection import OwnCertificate, ask_in_plain_text_or_tls, left_seconds
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GOAWAY = 0, 1, 3, 4, 7
@@ -28,30 +29,14 @@ class NotServing(Exception):
     """The port answers, but not that it serves."""
 
 
-def check_grpc(host: str, port: int, timeout_seconds: float) -> None:
-    """Ask a gRPC port for its health, in plain text and then over TLS. Raises NotServing, OSError.
-
-    The certificate is not verified: the check asks for life, and sends nothing secret.
-    """
+def check_grpc(host: str, port: int, timeout_seconds: float, own: OwnCertificate | None = None) -> None:
+    """Ask a gRPC port for its health, in plain text and then over TLS. Raises NotServing, OSError."""
     deadline = time.monotonic() + timeout_seconds
-    try:
-        with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
-            _ask(connection, host, deadline, "http")
-    except (NotServing, ConnectionError) as error:
-        if isinstance(error, ConnectionRefusedError):
-            raise
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        context.set_alpn_protocols(["h2"])
-        try:
-            with (
-                socket.create_connection((host, port), timeout=_left(deadline)) as plain,
-                context.wrap_socket(plain, server_hostname=host) as encrypted,
-            ):
-                _ask(encrypted, host, deadline, "https")
-        except ssl.SSLError:  # the port has no TLS
-            raise error from None
+
+    def ask(connection: socket.socket, is_encrypted: bool) -> None:
+        _ask(connection, host, deadline, "https" if is_encrypted else "http")
+
+    ask_in_plain_text_or_tls(host, port, deadline, ask, NotServing, ("h2",), own)
 
 
 def _ask(connection: socket.socket, host: str, deadline: float, scheme: str) -> None:
@@ -92,7 +77,7 @@ def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, i
                 break
             yield received[3], received[4], received[_FRAME_HEAD:end]
             received = received[end:]
-        connection.settimeout(_left(deadline))
+        connection.settimeout(left_seconds(deadline))
         data = connection.recv(_READ_BYTES)
         if not data:
             return
@@ -111,7 +96,3 @@ def _headers(*pairs: tuple[str, str]) -> bytes:
 def _string(text: str) -> bytes:
     data = text.encode()
     return bytes((len(data),)) + data
-
-
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())

@@ -4,6 +4,8 @@
 
     exit code 0: the daemon answers; 1: it does not, with the cause
 
+It asks in plain text, and then over TLS. A port that demands certificates of clients needs `--certificate`.
+
 A proxy has two ports: `proxy` asks that of gRPC, `proxy-remoting` that for clients of the remoting protocol.
 
 Without a role the command asks the daemon that listens on its usual port on this machine, as in a container.
@@ -20,11 +22,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..codes import RequestCode, ResponseCode
 from ..command import RemotingCommand
 from ..framing import FrameDecoder, encode_frame
 from .grpc_health import NotServing, check_grpc
+from .health_connection import OwnCertificate, ask_in_plain_text_or_tls, left_seconds
 
 _LOCALHOST = "127.0.0.1"
 _READ_BYTES = 64 * 1024
@@ -32,6 +36,10 @@ _READ_BYTES = 64 * 1024
 
 class Unhealthy(Exception):
     """Nothing listens at the address, or no good answer came in time."""
+
+
+class _Unanswered(Unhealthy):
+    """The port has ended the connection: it may want TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +64,31 @@ ROLES = {
 }
 
 
-def check(role: Role, host: str, port: int, timeout_seconds: float) -> None:
-    """Send the request to this address; the timeout bounds all of it. Raises Unhealthy, OSError."""
+def check(
+    role: Role, host: str, port: int, timeout_seconds: float, own: OwnCertificate | None = None
+) -> None:
+    """Send the request to this address; the timeout bounds all of it. Raises Unhealthy, OSError.
+
+    `own` is shown to ports that demand certificates of clients.
+    """
     if role.request is None:
         try:
-            check_grpc(host, port, timeout_seconds)
+            check_grpc(host, port, timeout_seconds, own)
         except NotServing as error:
             raise Unhealthy(str(error)) from error
         return
     deadline = time.monotonic() + timeout_seconds
     request = RemotingCommand.request(role.request, body=role.body)
-    with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
+
+    def ask(connection: socket.socket, is_encrypted: bool) -> None:
         connection.sendall(encode_frame(request))
-        response = _response(connection, deadline)
+        _check(_response(connection, deadline), request, role)
+
+    ask_in_plain_text_or_tls(host, port, deadline, ask, _Unanswered, own=own)
+
+
+def _check(response: RemotingCommand, request: RemotingCommand, role: Role) -> None:
+    """Raise Unhealthy for a response that shows no life."""
     if response.opaque != request.opaque:
         raise Unhealthy("the response belongs to another request")
     # A daemon with access control refuses the request, and is alive.
@@ -79,10 +99,10 @@ def check(role: Role, host: str, port: int, timeout_seconds: float) -> None:
 def _response(connection: socket.socket, deadline: float) -> RemotingCommand:
     decoder = FrameDecoder()
     while True:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        connection.settimeout(left_seconds(deadline))
         data = connection.recv(_READ_BYTES)
         if not data:
-            raise Unhealthy("the connection was closed without a response")
+            raise _Unanswered("the connection was closed without a response")
         for command in decoder.feed(data):
             return command
         if decoder.failure is not None:
@@ -131,6 +151,13 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout", type=float, default=4.0, metavar="SECONDS", help="the longest wait for the answer"
     )
+    parser.add_argument(
+        "--certificate",
+        type=Path,
+        metavar="FILE",
+        help="own certificate in PEM, for ports that demand one of clients",
+    )
+    parser.add_argument("--key", type=Path, metavar="FILE", help="its key, if it is in another file")
     return parser
 
 
@@ -140,7 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         role, host, port = _target(parser, options)
-        check(role, host, port, options.timeout)
+        own = None if options.certificate is None else OwnCertificate(options.certificate, options.key)
+        check(role, host, port, options.timeout, own)
     except (Unhealthy, OSError) as error:
         print(f"rmq-health: {error}", file=sys.stderr)
         return 1
