@@ -162,7 +162,7 @@ class Replay:
         self._socket.close()
 
     def _read(self) -> int:
-        """Read what is there; return how many sends have ended."""
+        """Read frames, and return the number of sends that they end."""
         data = self._socket.recv(256 * 1024)
         if not data:
             raise Refused("the server has closed the connection")

@@ -96,7 +96,7 @@ class EpochFollower(Follower):
         own_id: Callable[[], int],
         elected_epoch: Callable[[], int],
     ) -> None:
-        """`own_id` returns this broker's id, `elected_epoch` the controller's epoch; the rest as of Follower."""
+        """`own_id` returns this broker's id, `elected_epoch` that of the master; the rest as of Follower."""
         super().__init__(settings, store, client, lookup, now_ms, on_following)
         self._epochs = epochs
         self._own_id = own_id
@@ -162,9 +162,9 @@ class EpochFollower(Follower):
     def _began_before(self, told: MasterHandshake) -> bool:
         """Whether the master was elected with an empty log, and this log is of a master before it.
 
-        Then no message of this log was acknowledged. The master's epochs do not tell: like Apache's, they keep
-        the number of an earlier epoch in which nothing was written. A large log is left to operators: an
-        unclean election of a broker that lost its disk looks the same.
+        Then no message of this log was acknowledged. The master's own epochs do not tell that: like those of
+        Apache's, they keep the number of an earlier epoch in which nothing was written. A large log is left
+        to operators: an unclean election of a broker that lost its disk looks the same.
         """
         own, end = self._epochs.epochs, self._store.max_phy_offset()
         if not own or not told.epochs or end > _LARGEST_UNSHARED_BYTES:
