@@ -18,6 +18,14 @@ class _Instance(Protocol):
     """Whether this process was forked from the one that opened them: it has none of their threads."""
 
 
+def not_running(what: str) -> NotRunning:
+    """Return the error for a call before the start or after the stop, with advice for both faces."""
+    return NotRunning(
+        f"{what} is not running: begin a block by `async with` (`with` in rmq_client.blocking), or call "
+        "start()"
+    )
+
+
 class Lifetime(ABC):
     """Started where an `async with` begins, and stopped where it ends, also by an exception.
 

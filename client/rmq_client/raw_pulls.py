@@ -44,7 +44,7 @@ from .errors import (
     readable,
     request_failure,
 )
-from .lifetime import Lifetime
+from .lifetime import Lifetime, not_running
 from .namespaces import Namespace
 from .network.broker_api import Requester
 from .network.instance import ClientInstance
@@ -216,7 +216,7 @@ class RawPuller(Lifetime):
 
     def _running(self) -> ClientInstance:
         if self._instance is None:
-            raise NotRunning("this RawPuller is not running: use `async with RawPuller(...)`")
+            raise not_running("this RawPuller")
         self._check_process()
         return self._instance
 

@@ -363,7 +363,7 @@ async def test_stop_waits_for_sends_in_flight(tmp_path: Path) -> None:
         unregistered = cluster.broker.requests(RequestCode.UNREGISTER_CLIENT)
         assert [request.ext_fields["producerGroup"] for request in unregistered] == ["g"]
         assert cluster.broker.connections == set()
-        with pytest.raises(NotRunning, match="async with Producer"):
+        with pytest.raises(NotRunning, match="producer g is not running: begin a block by `async with`"):
             await producer.send(Message("T", b"x"))
         await producer.stop()
 

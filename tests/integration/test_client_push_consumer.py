@@ -426,7 +426,7 @@ async def test_a_cancelled_stop_completes(tmp_path: Path) -> None:
         await until(lambda: not cluster.broker.connections)
         assert cluster.broker.committed() == 1
         await asyncio.wait([stopping])
-        with pytest.raises(NotRunning, match="async with PushConsumer"):
+        with pytest.raises(NotRunning, match="consumer g is not running: begin a block by `async with`"):
             await consumer.commit()
 
 

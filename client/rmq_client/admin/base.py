@@ -10,8 +10,8 @@ from rmq_remoting.bodies.constants import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.message_queue import MessageQueue
 
-from ..errors import BrokerError, NotRunning, RouteError, UsageError, readable
-from ..lifetime import Lifetime
+from ..errors import BrokerError, RouteError, UsageError, readable
+from ..lifetime import Lifetime, not_running
 from ..namespaces import Namespace
 from ..network.broker_api import BrokerApi
 from ..network.instance import ClientInstance
@@ -182,6 +182,6 @@ class AdminBase(Lifetime):
 
     def _running(self) -> ClientInstance:
         if self._instance is None:
-            raise NotRunning("this Admin is not running: use `async with Admin(...)`")
+            raise not_running("this Admin")
         self._check_process()
         return self._instance

@@ -22,9 +22,9 @@ from ..checks import (
     check_optional_callable,
     check_seconds,
 )
-from ..errors import NotRunning, UsageError
+from ..errors import UsageError
 from ..hooks.send import SendHook, SendHooks
-from ..lifetime import Lifetime
+from ..lifetime import Lifetime, not_running
 from ..namespaces import Namespace
 from ..network.instance import ClientInstance
 from ..results import SendResult
@@ -260,10 +260,7 @@ class ProducerLifecycle(Lifetime):
     def _check_running(self) -> None:
         if not self._running:
             self._check_process()
-            raise NotRunning(
-                f"producer {self.group} is not running: use `async with Producer(...)`, "
-                "or `await start()` first"
-            )
+            raise not_running(f"producer {self.group}")
         if asyncio.get_running_loop() is not self._loop:
             self._check_process()
             raise UsageError(

@@ -91,7 +91,10 @@ class Transaction:
     def sent(self) -> SendResult:
         """Where the half message is stored. Raises UsageError before it was sent."""
         if self._sent is None:
-            raise UsageError("the transaction has not begun: use `async with producer.transaction(message)`")
+            raise UsageError(
+                "the transaction has not begun: begin a block by `async with producer.transaction(message)` "
+                "(`with` in rmq_client.blocking)"
+            )
         return self._sent
 
     @property

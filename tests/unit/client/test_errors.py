@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+import rmq_client.blocking
 from rmq_client import errors
 from rmq_client.errors import (
     BrokerError,
@@ -12,6 +16,7 @@ from rmq_client.errors import (
     ClientError,
     NotAuthenticated,
     NotAuthorized,
+    NotRunning,
     PermissionDenied,
     Rejected,
     SubscriptionError,
@@ -93,3 +98,10 @@ def test_requests_without_an_answer(error: ConnectError, kind: type[ClientError]
     text = str(request_failure(error, "send"))
     assert text.startswith("send: x")
     assert ("brokerIP1" in text) == isinstance(error, ConnectError)
+
+
+@pytest.mark.parametrize("module", [rmq_client, rmq_client.blocking])
+def test_the_advice_for_an_object_that_does_not_run_fits_both_faces(module: Any) -> None:
+    with pytest.raises(NotRunning, match=r"`async with` \(`with` in rmq_client.blocking\)"):
+        outcome = module.Producer("127.0.0.1:1", group="g").send(rmq_client.Message("T", b"x"))
+        asyncio.run(outcome)

@@ -31,9 +31,10 @@ from ...checks import (
     refuse,
 )
 from ...clock import now_ms
-from ...errors import NotRunning, UsageError
+from ...errors import UsageError
 from ...hooks.consume import ConsumeHook, SettlementKind
 from ...hooks.consumption import ConsumptionHooks, HookedConsumer
+from ...lifetime import not_running
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi
 from ...network.instance import ClientInstance
@@ -556,7 +557,7 @@ class PullConsumer(BodyDecoder, OffsetReader, HookedConsumer):
 
     def _running(self) -> ClientInstance:
         if self._instance is None:
-            raise NotRunning(f"consumer {self.group} is not running: use `async with PullConsumer(...)`")
+            raise not_running(f"consumer {self.group}")
         self._check_process()
         self._check_loop(self._loop)
         return self._instance

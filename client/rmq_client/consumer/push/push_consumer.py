@@ -24,9 +24,10 @@ from ...checks import (
     refuse,
 )
 from ...clock import now_ms
-from ...errors import NotRunning, UsageError
+from ...errors import UsageError
 from ...hooks.consume import ConsumeHook
 from ...hooks.consumption import ConsumptionHooks, HookedConsumer
+from ...lifetime import not_running
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...producer.producer import trace_producer
@@ -407,6 +408,6 @@ class PushConsumer(OffsetReader, HookedConsumer):
 
     def _running(self) -> tuple[ClientInstance, ConsumerEngine]:
         if self._instance is None or self._engine is None:
-            raise NotRunning(f"consumer {self.group} is not running: use `async with PushConsumer(...)`")
+            raise not_running(f"consumer {self.group}")
         self._check_process()
         return self._instance, self._engine

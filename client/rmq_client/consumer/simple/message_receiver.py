@@ -13,7 +13,8 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_properties import PROPERTY_POP_CK
 from rmq_remoting.tasks import shielded
 
-from ...errors import ClientError, NoQueue, NotRunning, UnreachableError, UsageError
+from ...errors import ClientError, NoQueue, UnreachableError, UsageError
+from ...lifetime import not_running
 from ...network.instance import ClientInstance
 from ..read_ahead import Ahead, ReadAhead
 from ..requests.ack_sender import AckSender, log_failure
@@ -280,7 +281,7 @@ class MessageReceiver:
 
     def _running(self) -> ClientInstance:
         if self._is_stopped:
-            raise NotRunning(f"consumer {self._group} is not running: use `async with SimpleConsumer(...)`")
+            raise not_running(f"consumer {self._group}")
         return self._instance
 
 

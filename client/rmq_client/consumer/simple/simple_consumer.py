@@ -15,9 +15,10 @@ from rmq_remoting.message_queue import MessageQueue
 from ...bodies.serializers import Serializer, check_serializer
 from ...checks import Seconds, check_choice, check_each, check_int, check_received, check_seconds
 from ...clock import now_ms
-from ...errors import ClientError, NotRunning, ReceiptExpired, UsageError
+from ...errors import ClientError, ReceiptExpired, UsageError
 from ...hooks.consume import ConsumeHook, SettlementKind
 from ...hooks.consumption import ConsumptionHooks, HookedConsumer
+from ...lifetime import not_running
 from ...namespaces import Namespace
 from ...network.instance import ClientInstance
 from ...settings import ClientSettings, check_namesrv, checked_settings
@@ -352,7 +353,7 @@ class SimpleConsumer(BodyDecoder, OffsetReader, HookedConsumer):
 
     def _running(self) -> ClientInstance:
         if self._instance is None:
-            raise NotRunning(f"consumer {self.group} is not running: use `async with SimpleConsumer(...)`")
+            raise not_running(f"consumer {self.group}")
         self._check_process()
         self._check_loop(self._loop)
         return self._instance
