@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import socket
-import statistics
 import struct
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -27,13 +25,30 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.ours import our_proxy, our_servers
-from benchmarks.report import commit, processor
+from benchmarks.report import commit, processor, spread
 from rmq_client.admin import Admin
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_remoting.build_form import BUILD_FORM
+from rmq_remoting.daemon.http2_frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEAD,
+    GOAWAY,
+    HEADERS,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+    grpc_message,
+    literal,
+)
 from tests.support.ports import LOOPBACK, free_port
-from tests.support.processes import ServerProcess
+from tests.support.processes import ServerProcess, cpu_seconds
 
 _TOPIC: Final = "Replay"
 _QUEUES: Final = 8
@@ -42,13 +57,9 @@ _IN_FLIGHT: Final = 64
 _WARM_UP_SECONDS: Final = 2.0
 _WAIT_SECONDS: Final = 10.0
 
-# HTTP/2 (RFC 9113): frame types, flags, and the identifier of a setting.
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-_END_STREAM, _ACK, _END_HEADERS = 0x1, 0x1, 0x4
-_INITIAL_WINDOW_SIZE: Final = 4
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_FRAME: Final = struct.Struct(">HBBBI")
-_FRAME_BYTES: Final = 9
+# The head of a frame of HTTP/2: length in two parts, kind, flags, stream.
+_HEAD: Final = struct.Struct(">HBBBI")
+_INITIAL_WINDOW_SIZE: Final = 4  # the identifier of a setting
 _LARGE_WINDOW: Final = 1 << 30
 _FIRST_WINDOW: Final = 65_535
 # HPACK (RFC 7541): `:method: POST` and `:scheme: http` of the static table, and its length.
@@ -62,17 +73,6 @@ _REQUEST_ID: Final = "{:036d}"
 
 class Refused(Exception):
     """A send that did not succeed, or the end of the connection."""
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    size = len(payload)
-    return _FRAME.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
-
-
-def _text(value: str) -> bytes:
-    """Return a string of HPACK, without Huffman's code. It has fewer than 127 bytes."""
-    data = value.encode()
-    return bytes((len(data),)) + data
 
 
 class _Send:
@@ -91,9 +91,9 @@ class _Send:
             ("x-mq-client-version", "5.2.0"),
             ("x-mq-client-id", "replay@1@0@1"),
         ]
-        changing = b"\x00" + _text("x-mq-request-id") + _text(_REQUEST_ID.format(0))
+        changing = literal(b"x-mq-request-id", _REQUEST_ID.format(0).encode())
         # The first send puts fields into the server's dynamic table. The last one gets the lowest index.
-        first = b"".join(b"\x40" + _text(name) + _text(value) for name, value in fields)
+        first = b"".join(literal(name.encode(), value.encode(), is_indexed=True) for name, value in fields)
         last = _STATIC_ENTRIES + len(fields)
         indexes = bytes(0x80 | index for index in range(last, _STATIC_ENTRIES, -1))
         message = pb.Message(body=_BODY)
@@ -102,8 +102,7 @@ class _Send:
         message.system_properties.message_type = pb.NORMAL
         message.system_properties.born_timestamp.GetCurrentTime()
         message.system_properties.born_host = "replay"
-        request = rpc.SendMessageRequest(messages=[message]).SerializeToString()
-        self.data = b"\x00" + struct.pack(">I", len(request)) + request
+        self.data = grpc_message(rpc.SendMessageRequest(messages=[message]).SerializeToString())
         self._first = _STATIC_FIELDS + first + changing
         self._later = _STATIC_FIELDS + indexes + changing
         self._number = 0
@@ -116,7 +115,7 @@ class _Send:
         stream = 2 * number + 1
         headers = headers.replace(_REQUEST_ID.format(0).encode(), _REQUEST_ID.format(number).encode())
         data = self.data.replace(_MESSAGE_ID.format(0).encode(), _MESSAGE_ID.format(number).encode())
-        return _frame(_HEADERS, _END_HEADERS, stream, headers) + _frame(_DATA, _END_STREAM, stream, data)
+        return frame(HEADERS, END_HEADERS, stream, headers) + frame(DATA, END_STREAM, stream, data)
 
 
 class Replay:
@@ -133,9 +132,7 @@ class Replay:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         window = struct.pack(">HI", _INITIAL_WINDOW_SIZE, _LARGE_WINDOW)
         update = struct.pack(">I", _LARGE_WINDOW)
-        self._socket.sendall(
-            _PREFACE + _frame(_SETTINGS, 0, 0, window) + _frame(_WINDOW_UPDATE, 0, 0, update)
-        )
+        self._socket.sendall(PREFACE + frame(SETTINGS, 0, 0, window) + frame(WINDOW_UPDATE, 0, 0, update))
 
     def run(self, seconds: float) -> tuple[int, float]:
         """Send for a while, and wait for all answers; return the sends, and the CPU time of this thread.
@@ -168,29 +165,29 @@ class Replay:
             raise Refused("the server has closed the connection")
         data = self._rest + data
         position, ended = 0, 0
-        while len(data) - position >= _FRAME_BYTES:
-            high, low, kind, flags, stream = _FRAME.unpack_from(data, position)
-            end = position + _FRAME_BYTES + (high << 8 | low)
+        while len(data) - position >= FRAME_HEAD:
+            high, low, kind, flags, stream = _HEAD.unpack_from(data, position)
+            end = position + FRAME_HEAD + (high << 8 | low)
             if end > len(data):
                 break
-            ended += self._handle(kind, flags, stream, data[position + _FRAME_BYTES : end])
+            ended += self._handle(kind, flags, stream, data[position + FRAME_HEAD : end])
             position = end
         self._rest = data[position:]
         return ended
 
     def _handle(self, kind: int, flags: int, stream: int, payload: bytes) -> int:
         """Handle a frame; return 1 if it ends a send."""
-        if kind == _DATA:
+        if kind == DATA:
             if _OK not in payload:
                 raise Refused(f"a send was refused: {payload!r:.300}")
             self.accepted += 1
-        elif kind == _HEADERS:
-            return 1 if flags & _END_STREAM else 0
-        elif kind == _WINDOW_UPDATE and stream == 0:
+        elif kind == HEADERS:
+            return 1 if flags & END_STREAM else 0
+        elif kind == WINDOW_UPDATE and stream == 0:
             self._window += struct.unpack(">I", payload)[0]
-        elif kind in (_SETTINGS, _PING) and not flags & _ACK:
-            self._socket.sendall(_frame(kind, _ACK, 0, payload if kind == _PING else b""))
-        elif kind == _GOAWAY or (kind == _RST_STREAM and payload != bytes(4)):
+        elif kind in (SETTINGS, PING) and not flags & ACK:
+            self._socket.sendall(frame(kind, ACK, 0, payload if kind == PING else b""))
+        elif kind == GOAWAY or (kind == RST_STREAM and payload != bytes(4)):
             raise Refused(f"the server ended stream {stream}: {payload!r:.300}")
         return 0
 
@@ -200,18 +197,27 @@ class Window:
     """One measurement; CPU times are those of all threads, in microseconds per send."""
 
     rate: float
-    servers_us: tuple[float, ...]
-    loop_us: float  # of the first server's loop
+    server_us: float  # of the server with the port
+    loop_us: float  # of this: its loop
+    behind_us: float  # of the broker behind it; 0 without one
     load_us: float
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A gRPC port, and the servers whose CPU time is counted."""
+    """A gRPC port, its server, and the broker behind that, if there is one."""
 
-    name: str
     address: str
-    servers: tuple[ServerProcess, ...]
+    server: ServerProcess
+    behind: ServerProcess | None = None
+
+    def cpu_us(self) -> tuple[float, float, float]:
+        """Return the CPU times so far, in microseconds: server, its loop, and broker behind it."""
+        pid = self.server.pid
+        # The first thread of a process runs the loop.
+        loop = cpu_seconds(Path(f"/proc/{pid}/task/{pid}/stat"))
+        behind = 0.0 if self.behind is None else self.behind.usage().cpu_seconds
+        return self.server.usage().cpu_seconds * 1e6, loop * 1e6, behind * 1e6
 
 
 @asynccontextmanager
@@ -223,10 +229,10 @@ async def _target(kind: str, checkout: Path | None) -> AsyncIterator[Target]:
         async with Admin(servers.namesrv_address) as admin:
             await admin.create_topic(_TOPIC, queues=_QUEUES, attributes={"+message.type": "NORMAL"})
         if kind == "broker":
-            yield Target("broker", f"{LOOPBACK}:{port}", (servers.broker,))
+            yield Target(f"{LOOPBACK}:{port}", servers.broker)
             return
         proxy, address = await stack.enter_async_context(our_proxy(servers.namesrv_address, checkout))
-        yield Target("proxy", address, (proxy, servers.broker))
+        yield Target(address, proxy, servers.broker)
 
 
 async def measure(target: Target, seconds: float) -> Window:
@@ -234,43 +240,24 @@ async def measure(target: Target, seconds: float) -> Window:
     replay = await asyncio.to_thread(Replay, target.address, _TOPIC)
     try:
         await asyncio.to_thread(replay.run, _WARM_UP_SECONDS)
-        before = [server.usage().cpu_seconds for server in target.servers]
-        loop_before = _thread_seconds(target.servers[0].pid)
-        began = time.monotonic()
+        before, began = target.cpu_us(), time.monotonic()
         sends, load = await asyncio.to_thread(replay.run, seconds)
-        elapsed = time.monotonic() - began
-        after = [server.usage().cpu_seconds for server in target.servers]
-        loop_after = _thread_seconds(target.servers[0].pid)
+        elapsed, after = time.monotonic() - began, target.cpu_us()
     finally:
         replay.close()
-    per_send = [(now - then) / sends * 1e6 for now, then in zip(after, before, strict=True)]
-    return Window(
-        sends / elapsed, tuple(per_send), (loop_after - loop_before) / sends * 1e6, load / sends * 1e6
-    )
-
-
-def _thread_seconds(pid: int) -> float:
-    """Return the CPU time of a process's first thread, which runs the loop (Linux)."""
-    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    server, loop, behind = ((now - then) / sends for now, then in zip(after, before, strict=True))
+    return Window(sends / elapsed, server, loop, behind, load / sends * 1e6)
 
 
 def _row(name: str, windows: Sequence[Window]) -> str:
-    cells = [_spread([window.rate for window in windows], 0)]
-    cells += [
-        _spread(list(values), 1) for values in zip(*(window.servers_us for window in windows), strict=True)
-    ][:2]
-    cells += [""] * (3 - len(cells))
-    cells += [
-        _spread([window.loop_us for window in windows], 1),
-        _spread([window.load_us for window in windows], 1),
+    cells = [
+        spread([window.rate for window in windows], 0),
+        spread([window.server_us for window in windows], 1),
+        spread([window.loop_us for window in windows], 1),
+        spread([window.behind_us for window in windows], 1),
+        spread([window.load_us for window in windows], 1),
     ]
     return f"| {name} | " + " | ".join(cells) + " |"
-
-
-def _spread(values: list[float], digits: int) -> str:
-    lowest, highest = min(values), max(values)
-    return f"{statistics.median(values):,.{digits}f} ({lowest:,.{digits}f}–{highest:,.{digits}f})"
 
 
 async def _run(kinds: Sequence[str], rounds: int, seconds: float, against: Path | None) -> str:
@@ -287,8 +274,8 @@ async def _run(kinds: Sequence[str], rounds: int, seconds: float, against: Path 
                 print(f"{name}: {window}", flush=True)
                 windows.setdefault(name, []).append(window)
     head = (
-        "| set-up | sends/s | CPU of the server with the port, µs per send | CPU of the broker behind it "
-        "| of the first server: its loop | CPU of the load |\n|---|---|---|---|---|---|"
+        "| set-up | sends/s | CPU of the server with the port, µs per send | of this: its loop "
+        "| CPU of the broker behind it | CPU of the load |\n|---|---|---|---|---|---|"
     )
     return "\n".join([head, *(_row(name, measured) for name, measured in windows.items())])
 

@@ -116,6 +116,12 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def spread(values: Sequence[float], digits: int) -> str:
+    """Return the median with the range in brackets, for a table."""
+    median, least, most = statistics.median(values), min(values), max(values)
+    return f"{median:,.{digits}f} ({least:,.{digits}f} to {most:,.{digits}f})"
+
+
 def processor() -> str:
     """Return the name of this machine's processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import commit, processor
+from benchmarks.report import commit, processor, spread
 from rmq_remoting.build_form import BUILD_FORM
 from rmq_remoting.framing import encode_frame
 from tests.support.broker_requests import create_topic, send, succeeded
@@ -142,20 +141,15 @@ def _table(windows: dict[int, list[Window]]) -> str:
     for count, measured in windows.items():
         name = "a broker without a supervisor" if count == _WITHOUT else f"`--shards {count}`"
         cells = [
-            _spread([window.rate for window in measured], 0),
-            _spread([window.per_send_us(window.shards_cpu) for window in measured], 1),
-            _spread([window.per_send_us(window.load_cpu) for window in measured], 1),
-            _spread([window.shards_cpu / window.seconds for window in measured], 2),
-            _spread([window.load_cpu / window.seconds for window in measured], 2),
-            _spread([100 * window.supervisor_cpu / window.seconds for window in measured], 1),
+            spread([window.rate for window in measured], 0),
+            spread([window.per_send_us(window.shards_cpu) for window in measured], 1),
+            spread([window.per_send_us(window.load_cpu) for window in measured], 1),
+            spread([window.shards_cpu / window.seconds for window in measured], 2),
+            spread([window.load_cpu / window.seconds for window in measured], 2),
+            spread([100 * window.supervisor_cpu / window.seconds for window in measured], 1),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    median, least, most = statistics.median(values), min(values), max(values)
-    return f"{median:,.{digits}f} ({least:,.{digits}f} to {most:,.{digits}f})"
 
 
 async def _run(options: argparse.Namespace) -> None:

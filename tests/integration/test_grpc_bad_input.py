@@ -24,6 +24,7 @@ from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_proxy.service import NAME, Admission
 from rmq_proxy.statuses import Refusal
 from rmq_remoting.daemon import grpc_health
+from rmq_remoting.daemon.http2_frames import HEADERS
 from rmq_remoting.repeated_event import RepeatedEvent
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.grpc_client import GrpcClient, grpc_client, message, resource
@@ -83,40 +84,15 @@ async def test_metadata_that_is_no_text_does_not_fill_the_log(
 
         def ask() -> None:
             with socket.create_connection((LOOPBACK, proxy.port), timeout=20) as connection:
-                connection.sendall(_health_check_with(b"x-bad", b"\xff" * 100))
-                frames = grpc_health._frames(connection, time.monotonic() + 20)
-                assert any(kind == grpc_health._HEADERS for kind, _, _ in frames)
+                connection.sendall(grpc_health.request("test", "http", [(b"x-bad", b"\xff" * 100)]))
+                frames = grpc_health.frames(connection, time.monotonic() + 20)
+                assert any(kind == HEADERS for kind, _, _ in frames)
 
         for _ in range(3):
             await asyncio.to_thread(ask)
     lines = [record for record in caplog.records if record.name == "grpc._cython.cygrpc"]
     assert [(record.levelname, record.exc_info) for record in lines] == [("WARNING", None)]
     assert "not in UTF-8" in lines[0].getMessage()
-
-
-def _health_check_with(name: bytes, value: bytes) -> bytes:
-    """Return the bytes of a connection with one call, whose metadata has this value."""
-
-    def text(data: bytes) -> bytes:
-        return bytes((len(data),)) + data
-
-    pairs = [
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", b"/grpc.health.v1.Health/Check"),
-        (b":authority", b"test"),
-        (b"content-type", b"application/grpc"),
-        (b"te", b"trailers"),
-        (name, value),
-    ]
-    headers = b"".join(b"\x00" + text(each) + text(its_value) for each, its_value in pairs)
-    frame, stream = grpc_health._frame, grpc_health._STREAM
-    return (
-        grpc_health._PREFACE
-        + frame(grpc_health._SETTINGS, 0, 0, b"")
-        + frame(grpc_health._HEADERS, grpc_health._END_HEADERS, stream, headers)
-        + frame(grpc_health._DATA, grpc_health._END_STREAM, stream, grpc_health._NO_MESSAGE)
-    )
 
 
 async def _heartbeat(client: GrpcClient) -> pb.Status:

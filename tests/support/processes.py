@@ -34,17 +34,22 @@ class Usage:
     @classmethod
     def of(cls, pid: int) -> Usage:
         """Read the usage of process `pid`; OSError if there is none."""
-        # The command name in parentheses may hold anything; after its last ')' comes field 3.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        user_ticks, system_ticks = int(fields[11]), int(fields[12])
         status = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
         )
         return cls(
-            cpu_seconds=(user_ticks + system_ticks) / _CLOCK_TICKS_PER_SECOND,
+            cpu_seconds=cpu_seconds(Path(f"/proc/{pid}/stat")),
             rss_bytes=_kilobytes(status["VmRSS"]),
             anonymous_bytes=_kilobytes(status["RssAnon"]),
         )
+
+
+def cpu_seconds(stat: Path) -> float:
+    """Return user and system time by the file `stat` of a process, or of one of its threads (Linux)."""
+    # The command name in parentheses may hold anything; after its last ')' comes field 3.
+    fields = stat.read_text().rpartition(")")[2].split()
+    user_ticks, system_ticks = int(fields[11]), int(fields[12])
+    return (user_ticks + system_ticks) / _CLOCK_TICKS_PER_SECOND
 
 
 def _kilobytes(text: str) -> int:
