@@ -12,13 +12,11 @@ import pytest
 
 from rmq_proxy.network import ports
 from rmq_proxy.network.ports import GrpcPorts
-from rmq_proxy.protocol import definition_pb2 as pb
-from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_remoting.daemon.tls_settings import TlsSettings
 from rmq_remoting.protocol_detection import TlsMode
 from tests.support.certificates import make_certificate
 from tests.support.clusters import RunningCluster, running_cluster
-from tests.support.grpc_client import GrpcClient, resource
+from tests.support.grpc_client import GrpcClient, is_served
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.running_proxy import remoting_port, running_proxy
 from tests.support.waiting import until, until_answer
@@ -39,25 +37,15 @@ async def _client(address: str) -> AsyncIterator[GrpcClient]:
         yield GrpcClient(channel, "client-1", "5.0.7")
 
 
-async def _is_served(client: GrpcClient) -> bool:
-    try:
-        answer = await client.call("QueryRoute", rpc.QueryRouteRequest(topic=resource("T")))
-    except grpc.aio.AioRpcError as error:
-        assert error.code() is grpc.StatusCode.UNAVAILABLE
-        return False
-    assert answer.status.code == pb.OK
-    return True
-
-
 async def _check_limit_of_two(address: str) -> None:
     async with _client(address) as third:
         async with AsyncExitStack() as stack:
             for _ in range(2):
-                assert await _is_served(await stack.enter_async_context(_client(address)))
-            assert not await _is_served(third)
-            assert not await _is_served(third)
+                assert await is_served(await stack.enter_async_context(_client(address)))
+            assert not await is_served(third)
+            assert not await is_served(third)
         # There is room again.
-        assert await until_answer(lambda: _is_served(third), 20)
+        assert await until_answer(lambda: is_served(third), 20)
 
 
 @pytest.mark.parametrize("mode", ["disabled", "permissive"])
@@ -88,7 +76,7 @@ async def test_connections_behind_a_front_end_with_their_clients(
         front = proxy._face._ports._front
         assert front is not None
         async with _client(proxy.address) as client:
-            assert await _is_served(client)
+            assert await is_served(client)
             assert front.connection_count == 1
         await until(lambda: front.connection_count == 0)
 

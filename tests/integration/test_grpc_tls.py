@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from rmq_proxy.apache_settings import known_keys
@@ -27,7 +26,7 @@ from rmq_remoting.daemon.configuration import Override, SettingsError, load
 from rmq_remoting.daemon.lifecycle import StartError
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.clusters import RunningCluster, running_cluster
-from tests.support.grpc_client import GrpcClient, grpc_client, message, resource, trusting
+from tests.support.grpc_client import GrpcClient, grpc_client, is_served, message, resource, trusting
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.running_proxy import running_proxy
 from tests.support.waiting import until
@@ -46,13 +45,7 @@ def certificate(tmp_path: Path) -> Certificate:
 
 async def _is_served(address: str, credentials: Any = None) -> bool:
     async with grpc_client(address, credentials=credentials) as client:
-        try:
-            answer = await client.call("QueryRoute", rpc.QueryRouteRequest(topic=resource("T")))
-        except grpc.aio.AioRpcError as error:
-            assert error.code() is grpc.StatusCode.UNAVAILABLE
-            return False
-        assert answer.status.code == pb.OK
-        return True
+        return await is_served(client)
 
 
 @pytest.mark.parametrize(

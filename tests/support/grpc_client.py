@@ -210,6 +210,17 @@ async def grpc_client(
             await client.close()
 
 
+async def is_served(client: GrpcClient, topic: str = "T") -> bool:
+    """Whether the port answers a client; if not, it must not be reachable at all."""
+    try:
+        answer = await client.call("QueryRoute", rpc.QueryRouteRequest(topic=resource(topic)))
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        return False
+    assert answer.status.code == pb.OK
+    return True
+
+
 def trusting(certificate: Certificate, own: Certificate | None = None) -> Any:
     """Return the credentials of a client that trusts a certificate, and shows its own one."""
     pair = (None, None) if own is None else (own.key_file.read_bytes(), own.cert_file.read_bytes())

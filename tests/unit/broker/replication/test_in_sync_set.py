@@ -13,7 +13,7 @@ from rmq_broker.controller.controllers import ControllerRefused, ControllerUnava
 from rmq_broker.controller.member import GroupMember
 from rmq_broker.controller.role import Role, SyncState
 from rmq_broker.replication.in_sync_set import InSyncSet
-from rmq_broker.store.api import BrokerRole, InSyncReplicas
+from rmq_broker.store.api import BrokerRole, InSyncReplicas, ReplicaPosition
 from rmq_broker.store.write_health import WriteHealth
 from rmq_remoting.codes import ResponseCode
 from tests.support.broker_settings import broker_settings
@@ -71,6 +71,14 @@ async def _running(controller: Controller) -> AsyncIterator[Master]:
         master.replicas.stop()
 
 
+async def _joined(master: Master) -> ReplicaPosition:
+    """A replica with the whole log, which the controller has taken into the set."""
+    position = master.replicas.join("b", 100, 2)
+    master.in_sync.caught_up(position, with_epoch=True)
+    await until(lambda: master.in_sync.state.members == {1, 2})
+    return position
+
+
 async def test_a_replica_that_has_caught_up_is_counted_and_then_proposed() -> None:
     controller = Controller()
     async with _running(controller) as master:
@@ -99,9 +107,7 @@ async def test_a_replica_without_bytes_of_the_epoch_is_not_proposed() -> None:
 async def test_a_replica_that_leaves_is_taken_out() -> None:
     controller = Controller()
     async with _running(controller) as master:
-        position = master.replicas.join("b", 100, 2)
-        master.in_sync.caught_up(position, with_epoch=True)
-        await until(lambda: master.in_sync.state.members == {1, 2})
+        position = await _joined(master)
         master.now_ms = 4000
         master.replicas.leave(position)
         master.in_sync.left(position)
@@ -112,9 +118,7 @@ async def test_a_replica_that_leaves_is_taken_out() -> None:
 async def test_a_replica_that_lags_for_too_long_is_taken_out() -> None:
     controller = Controller()
     async with _running(controller) as master:
-        position = master.replicas.join("b", 100, 2)
-        master.in_sync.caught_up(position, with_epoch=True)
-        await until(lambda: master.in_sync.state.members == {1, 2})
+        await _joined(master)
         master.now_ms += 60_000
         await asyncio.sleep(0.05)  # it has the whole log, and says nothing
         assert master.in_sync.state.members == {1, 2}
@@ -141,9 +145,7 @@ async def test_a_replica_that_is_behind_does_not_join() -> None:
 async def test_a_replica_stays_while_it_has_the_log_of_a_moment_ago() -> None:
     controller = Controller()
     async with _running(controller) as master:
-        position = master.replicas.join("b", 100, 2)
-        master.in_sync.caught_up(position, with_epoch=True)
-        await until(lambda: master.in_sync.state.members == {1, 2})
+        position = await _joined(master)
         longest_ms = master.settings.ha_max_time_slave_not_catchup_ms
         for _ in range(3):
             master.end += 100
