@@ -92,8 +92,15 @@ class ControlledReplication:
     ) -> Follower:
         """Return the follower of the master."""
         return EpochFollower(
-            *(settings, store, client, lookup, now_ms, on_following, self.epochs, self._own_id),
-            elected_epoch=lambda: self._epoch,
+            settings,
+            store,
+            client,
+            lookup,
+            now_ms,
+            on_following,
+            self.epochs,
+            self._own_id,
+            lambda: self._epoch,
         )
 
     # --- life ---

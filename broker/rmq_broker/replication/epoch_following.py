@@ -96,7 +96,7 @@ class EpochFollower(Follower):
         own_id: Callable[[], int],
         elected_epoch: Callable[[], int],
     ) -> None:
-        """`own_id` returns this broker's id, `elected_epoch` that of the master; the rest as of Follower."""
+        """`own_id` returns this broker's id, `elected_epoch` the master's epoch; the rest as of Follower."""
         super().__init__(settings, store, client, lookup, now_ms, on_following)
         self._epochs = epochs
         self._own_id = own_id
