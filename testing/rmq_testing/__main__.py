@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from .blocking import BrokerForTests
@@ -28,6 +29,7 @@ example:
   python -m rmq_testing --topic orders:4 -- mvn test
 """
 _NOT_FOUND: Final = 127
+_LOOK_FOR_SIGNALS_SECONDS: Final = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +66,10 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         process = subprocess.Popen(command, env=environment)
         for number in early:
             process.send_signal(number)
-        return process.wait()
+        while True:
+            # The system may hand a signal to another thread, which does not end a wait of this one.
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(_LOOK_FOR_SIGNALS_SECONDS)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

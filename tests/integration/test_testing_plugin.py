@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,26 @@ def test_the_signal_that_ends_a_command_becomes_its_exit_code() -> None:
     # A signal to the program is passed on to the command.
     assert main(["--", "sh", "-c", "kill -TERM $PPID; exec sleep 60"]) == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_another_thread_gets_is_passed_on() -> None:
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)
+    other.start()
+    program = (
+        "import os, signal, time\n"
+        "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(20)\n"
+    )
+    # The system gives it to a thread that does not block it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        assert main(["--", sys.executable, "-c", program]) == 128 + signal.SIGTERM
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        ended.set()
+        other.join()
 
 
 def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
