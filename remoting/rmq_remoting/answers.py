@@ -7,11 +7,21 @@ from collections.abc import Callable
 from typing import cast
 
 from .command import RemotingCommand
+from .pending_answer import PendingAnswer
 
 # A response, an encoded response frame, or None for no response.
 Answer = RemotingCommand | bytes | None
+# An answer, or a future of it.
+Eventual = Answer | asyncio.Future[Answer]
 # The result of a processor.
-Result = Answer | asyncio.Future[Answer]
+Result = Eventual | PendingAnswer
+
+
+async def answer_of(result: Result) -> Answer:
+    """Return the answer of a processor's result, once there is one."""
+    if isinstance(result, PendingAnswer):
+        return await result.as_future()
+    return await result if isinstance(result, asyncio.Future) else result
 
 
 class HeldAnswer(asyncio.Future[Answer]):

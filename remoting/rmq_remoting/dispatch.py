@@ -24,6 +24,7 @@ from .command import RemotingCommand
 from .connection import Connection
 from .errors import BodyError, CommandError, HeaderError, ProtocolError, RemotingError
 from .framing import MAX_FRAME_BYTES
+from .pending_answer import PendingAnswer
 from .tiers import PoolTier, Tier
 
 log = logging.getLogger(__name__)
@@ -208,7 +209,7 @@ class Dispatcher:
                 raise
             except Exception as error:
                 result = self._failure(row, request, error)
-            if isinstance(result, asyncio.Future):
+            if isinstance(result, (PendingAnswer, asyncio.Future)):
                 self._defer(connection, request, row, result, received_at)
             else:
                 self._answer(connection, request, row, result, now - received_at)
@@ -272,7 +273,7 @@ class Dispatcher:
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, ProtocolError):
                 raise result
-            if isinstance(result, asyncio.Future):
+            if isinstance(result, (PendingAnswer, asyncio.Future)):
                 self._defer(connection, request, row, result, received_at)
                 continue
             answer = self._failure(row, request, result) if isinstance(result, Exception) else result
@@ -312,18 +313,41 @@ class Dispatcher:
         connection: Connection,
         request: RemotingCommand,
         row: Registration,
-        future: asyncio.Future[Answer],
+        result: PendingAnswer | asyncio.Future[Answer],
         received_at: float,
     ) -> None:
-        if isinstance(future, HeldAnswer):
+        if isinstance(result, HeldAnswer):
             row.tier.statistics.held += 1
-            future.taken_by(partial(self._end_held, connection, request, row, received_at))
+            result.taken_by(partial(self._end_held, connection, request, row, received_at))
             return
         row.tier.enter(connection)
         connection.answer_deferred()
-        future.add_done_callback(
-            partial(self._end_deferred, connection, request, row, received_at, self.clock())
-        )
+        began = self.clock()
+        if isinstance(result, PendingAnswer):
+            result.taken_by(partial(self._end_pending, connection, request, row, received_at, began))
+        else:
+            result.add_done_callback(
+                partial(self._end_deferred, connection, request, row, received_at, began)
+            )
+
+    def _end_pending(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        received_at: float,
+        began: float,
+        answer: Answer,
+        error: Exception | None,
+    ) -> None:
+        now = self.clock()
+        row.tier.leave(connection, now - began)
+        if isinstance(error, ProtocolError):
+            connection.fail(error)
+        else:
+            result = answer if error is None else self._failure(row, request, error)
+            self._answer(connection, request, row, result, now - received_at)
+        connection.answer_written()
 
     def _end_held(
         self,
@@ -425,7 +449,7 @@ class Dispatcher:
         elif isinstance(outcome, BaseException):
             failure = self._failure(row, request, outcome)
             self._answer(connection, request, row, failure, self.clock() - received_at)
-        elif isinstance(outcome, asyncio.Future):
+        elif isinstance(outcome, (PendingAnswer, asyncio.Future)):
             self._defer(connection, request, row, outcome, received_at)
         else:
             self._answer(connection, request, row, outcome, self.clock() - received_at)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Final, Self
 
-from rmq_remoting.answers import Answer, Result
+from rmq_remoting.answers import Answer, Result, answer_of
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
@@ -209,8 +209,7 @@ async def _meet(
         return request.response(fault.code, fault.remark)
     answer: Answer = None
     if fault.after or not (fault.cut or fault.silent):
-        result = processor(connection, request)
-        answer = await result if isinstance(result, asyncio.Future) else result
+        answer = await answer_of(processor(connection, request))
     if fault.cut:
         connection.abort()
     return None if fault.cut or fault.silent else answer

@@ -65,6 +65,7 @@ def _copy(source: CommitLog, target: MessageStore) -> None:
         data = source.get_data(offset, chance.randint(1, _MOST_BYTES))
         assert data
         target.append_data(offset, data)
+        target.enter_data()
         offset += len(data)
     assert target.commit_log.max_offset == source.max_offset
 

@@ -67,8 +67,8 @@ def _log(broker: RunningBroker) -> bytes:
 
 
 async def _same_log(master: RunningBroker, replica: RunningBroker) -> None:
-    """Wait until the replica has the master's log; both must be equal byte for byte."""
-    await until(lambda: replica.store.max_phy_offset() == master.store.max_phy_offset(), 20)
+    """Wait until the replica has the master's log and its entries; both must be equal byte for byte."""
+    await until(lambda: replica.store.entries_end == master.store.max_phy_offset(), 20)
     assert _log(replica) == _log(master)
 
 
@@ -295,6 +295,7 @@ async def test_a_consumer_ahead_of_a_replica_waits_there(tmp_path: Path, namesrv
     async with _running(_replica(tmp_path / "r", namesrv)) as replica, replica.client() as consumer:
         succeeded(await consumer.ask(create_topic("T", 2)))
         replica.store.append_data(0, data)
+        replica.store.enter_data()
         for queue_id in (0, 1):  # one queue has messages, the other one none
             for suspend_ms in (0, 200):
                 began = time.monotonic()
@@ -313,10 +314,12 @@ async def test_a_consumer_ahead_of_a_replica_gets_the_message_once_it_is_there(
         waiting = asyncio.ensure_future(consumer.ask(pull("T", offset=3, suspend_ms=20_000)))
         await until(lambda: replica.held_pulls.count, 10)
         middle = len(data) // 2
-        replica.store.append_data(0, data[:middle])  # wakes the pull, whose message is still missing
+        replica.store.append_data(0, data[:middle])
+        replica.store.enter_data()  # wakes the pull, whose message is still missing
         await asyncio.sleep(0)
         assert replica.held_pulls.count == 1
         replica.store.append_data(middle, data[middle:])
+        replica.store.enter_data()
         assert pulled(await waiting)[0].queue_offset == 3
 
 

@@ -121,6 +121,13 @@ def test_annotations_of_dataclasses_are_there_at_run_time(module: ast.Module) ->
                 assert not names & unknown, f"{defined.name}: {names & unknown}"
 
 
+def test_no_class_with_a_base_class_can_be_called(module: ast.Module) -> None:
+    """A call of its instance would crash the process, unless the base class has `__call__`, too."""
+    for defined in module.body:
+        if isinstance(defined, ast.ClassDef) and {ast.unparse(base) for base in defined.bases} - {"Protocol"}:
+            assert "__call__" not in {each.name for each in _functions(defined)}, defined.name
+
+
 def test_no_dataclass_has_a_class_variable(module: ast.Module) -> None:
     """It would become a field."""
     for defined in _dataclasses(module):

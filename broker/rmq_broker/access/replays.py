@@ -23,6 +23,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.framing import FrameDecoder
+from rmq_remoting.pending_answer import PendingAnswer
 from rmq_remoting.repeated_event import RepeatedEvent
 from rmq_remoting.signing import ACCESS_KEY, SIGNATURE
 
@@ -86,6 +87,8 @@ class ReplayProtection:
         except BaseException:
             window.forget(signature)
             raise
+        if isinstance(result, PendingAnswer):
+            result = result.as_future()
         if isinstance(result, asyncio.Future):
             served.pending = result
             result.add_done_callback(partial(self._done, signature))

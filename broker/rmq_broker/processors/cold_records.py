@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmq_remoting.answers import Answer, Result
+from rmq_remoting.answers import Answer, Result, answer_of
 from rmq_remoting.daemon.deferred_answers import deferred_answer
 
 from ..delivery.cold_reads import ClientGone
@@ -44,5 +44,4 @@ class ColdRecords:
             record = await self._reads.run(connection, lambda: self._store.record_at(offset))
         except ClientGone:
             return None  # another producer of its group will be asked
-        answer = act(record)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await answer_of(act(record))

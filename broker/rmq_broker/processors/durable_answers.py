@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
+from rmq_remoting.pending_answer import PendingAnswer
 
 from ..store.api import Durability
 
@@ -17,26 +17,35 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
 
 
-def answer_when_durable(
-    store: MessageStore, answer_of: Callable[[Durability], Answer]
-) -> asyncio.Future[Answer]:
+class _DurableAnswer(PendingAnswer):
+    """Given when the wait for a message's durability ends."""
+
+    __slots__ = ("_answer_of",)
+
+    def __init__(self, answer_of: Callable[[Durability], Answer]) -> None:
+        super().__init__()
+        self._answer_of = answer_of
+
+    # Not `__call__`: compiled, that of a class with a base class crashes.
+    def wait_ended(self, durability: Durability) -> None:
+        """Give the answer: the listener of the wait."""
+        try:
+            answer = self._answer_of(durability)
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.give(answer)
+
+
+def answer_when_durable(store: MessageStore, answer_of: Callable[[Durability], Answer]) -> PendingAnswer:
     """Return the future answer to a request whose message is being flushed or replicated.
 
     Only with `answers_when_durable`. `answer_of` makes the answer from the durability of the message. An
     error that it raises becomes the answer.
     """
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def complete(durability: Durability) -> None:
-        if future.done():  # the request was cancelled, since its connection closed
-            return
-        try:
-            future.set_result(answer_of(durability))
-        except Exception as error:
-            future.set_exception(error)
-
-    store.when_durable(complete)
-    return future
+    answer = _DurableAnswer(answer_of)
+    store.when_durable(answer.wait_ended)
+    return answer
 
 
 def respond_when_durable(store: MessageStore, response: RemotingCommand) -> Result:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from rmq_remoting.answers import Answer, Result
+from rmq_remoting.answers import Answer, Eventual
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.pop_queries import NotificationRequestHeader, NotificationResponseHeader
@@ -66,19 +66,19 @@ class NotificationProcessor:
         self._walks = walks
         self._now_ms = now_ms
 
-    def notify(self, connection: Connection, request: RemotingCommand) -> Result:
+    def notify(self, connection: Connection, request: RemotingCommand) -> Eventual:
         """Answer 200054, or hold it. Raises CommandError."""
         look = _Look(connection, NotificationRequestHeader.decode(request.ext_fields))
         entries_end = self._store.entries_end
 
-        def conclude() -> Result:
+        def conclude() -> Eventual:
             if look.has_message:
                 return _respond(request, has_message=True)
             return self._hold(request, look, is_outdated=self._store.entries_end != entries_end)
 
         return self._walk(look, conclude)
 
-    def _hold(self, request: RemotingCommand, look: _Look, *, is_outdated: bool) -> Result:
+    def _hold(self, request: RemotingCommand, look: _Look, *, is_outdated: bool) -> Eventual:
         """Hold a request without a message; `is_outdated`: some were stored during its walk."""
         connection, header, now_ms = look.connection, look.header, self._now_ms()
         sent_ms = sent_at_ms(header.born_time, header.poll_time_ms, now_ms)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_remoting.answers import Answer, Result
+from rmq_remoting.answers import Answer, Eventual
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
@@ -72,7 +72,7 @@ class PopProcessor:
 
     # --- popping ---
 
-    def pop(self, connection: Connection, command: RemotingCommand) -> Result:
+    def pop(self, connection: Connection, command: RemotingCommand) -> Eventual:
         """Answer 200050 with messages, or hold it. Raises CommandError."""
         if connection.is_closed:
             return None  # messages popped now would be invisible, and nobody would have them
@@ -93,7 +93,7 @@ class PopProcessor:
 
         entries_end = self._store.entries_end
 
-        def conclude(pop: Pop) -> Result:
+        def conclude(pop: Pop) -> Eventual:
             if pop.count or header.poll_time_ms <= 0:
                 return self._respond(command, pop)
             return self._hold(request, pop, is_outdated=self._store.entries_end != entries_end)
@@ -136,7 +136,7 @@ class PopProcessor:
 
     # --- waiting ---
 
-    def _hold(self, request: _PopRequest, pop: Pop, *, is_outdated: bool) -> Result:
+    def _hold(self, request: _PopRequest, pop: Pop, *, is_outdated: bool) -> Eventual:
         """Hold a pop that found nothing, if there is time and room for it.
 
         `is_outdated`: messages were stored during its walk, maybe behind it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmq_remoting.answers import Result
+from rmq_remoting.answers import Eventual
 
 from ..pulling.outcomes import Found, NotFound, Outcome
 from ..pulling.request import LogicalQueue
@@ -59,7 +59,7 @@ class PullProcessor:
         """Check every stream of pulls again; called after each change of the settings."""
         self._admission.settings_changed(change)
 
-    def pull(self, connection: Connection, command: RemotingCommand) -> Result:
+    def pull(self, connection: Connection, command: RemotingCommand) -> Eventual:
         """Answer a pull with messages, or hold it until there are some.
 
         Raises CommandError for a refused pull, HeaderError, HeaderDecodeError.
@@ -95,7 +95,7 @@ class PullProcessor:
             return self._answering.found(pull, outcome)
         return self._answering.without_messages(pull, self._replicas.corrected(pull.queue_offset, outcome))
 
-    def _answer(self, pull: Pull, outcome: Outcome) -> Result:
+    def _answer(self, pull: Pull, outcome: Outcome) -> Eventual:
         if pull.plan.broadcast_member is not None:
             self._reading.note_broadcast_member(pull, outcome)
         if isinstance(outcome, Found):
@@ -112,6 +112,6 @@ class PullProcessor:
             outcome.max_offset = max(outcome.max_offset, pull.plan.queue.next_offset)
         return self._answering.without_messages(pull, outcome)
 
-    def _answer_cold(self, pull: Pull, outcome: Outcome) -> Result:
+    def _answer_cold(self, pull: Pull, outcome: Outcome) -> Eventual:
         """Answer after reading in a thread; changes of topic, group and subscription meanwhile count."""
         return self._answer(self._admission.admit_again(pull), outcome)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.answers import Answer, Result
+from rmq_remoting.answers import Answer, Result, answer_of
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.daemon.access.broker_requests import SUB
 from rmq_remoting.errors import CommandError
@@ -87,8 +87,7 @@ class SendBackProcessor:
             record = await self._cold.run(connection, lambda: self._store.record_at(header.offset))
         except ClientGone:
             return None  # it sends the message back again, or another member of the group gets it
-        answer = self._store_again(connection, request, header, record)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await answer_of(self._store_again(connection, request, header, record))
 
     def _store_again(
         self,

@@ -47,10 +47,8 @@ _LARGEST_UNSHARED_BYTES: Final = 64 << 20
 class EpochMasterConnection(MasterConnection):
     """A connection to a master that has a controller."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silence_seconds: float
-    ) -> None:
-        super().__init__(reader, writer, silence_seconds)
+    def __init__(self, silence_seconds: float) -> None:
+        super().__init__(silence_seconds)
         self._messages = MasterReader()
 
     async def greet(self, handshake: ReplicaHandshake) -> MasterHandshake:
@@ -171,8 +169,12 @@ class EpochFollower(Follower):
             return False
         return own[0].start == told.epochs[0].start == 0 and own[-1].number < self._elected_epoch()
 
-    async def _receive(self, connection: MasterConnection) -> None:
+    async def _take_log(self, master: MasterAddress, connection: MasterConnection) -> None:
         assert isinstance(connection, EpochMasterConnection)
+        while self._lookup.known == master:
+            await self._receive(connection)
+
+    async def _receive(self, connection: EpochMasterConnection) -> None:
         store, status = self._store, self.status
         transfers = await connection.receive_epochs()
         status.last_read_ms = self._now_ms()
@@ -182,10 +184,9 @@ class EpochFollower(Follower):
             await self._note_epoch(epoch, offset)
             if data:
                 store.append_data(offset, data)
-            store.confirm_data(max(confirmed, 0))
-            if data:
                 self._report(connection)
-                await asyncio.sleep(0)  # consumers are served between two transfers
+                await asyncio.sleep(0)  # the report leaves before entries are made; consumers are served
+            store.confirm_data(max(confirmed, 0))
 
     async def _note_epoch(self, epoch: Epoch, offset: int) -> None:
         """Keep an epoch of the master before its bytes from `offset` on are appended. Raises OSError."""

@@ -22,7 +22,7 @@ from ..registration.master_address import MasterAddress
 from ..store.api import Durability, StoreUnavailable
 from .comparison import Unrelated, common_end
 from .master import MasterConnection, MasterUnavailable, connected, log_extent
-from .protocol import ReplicationProtocolError
+from .protocol import ReplicationProtocolError, Transfer
 
 if TYPE_CHECKING:
     from rmq_remoting.client import RemotingClient
@@ -165,8 +165,7 @@ class Follower:
         self._connection = connection
         reporting = asyncio.get_running_loop().create_task(self._report_regularly(connection))
         try:
-            while self._lookup.known == master:
-                await self._receive(connection)
+            await self._take_log(master, connection)
         finally:
             reporting.cancel()
             self._connection = None
@@ -196,18 +195,32 @@ class Follower:
         await loop.run_in_executor(self._executor, self._store.request_truncation, common)
         raise DaemonRestart(f"the log is truncated to {common}, where it differs from the master's")
 
-    async def _receive(self, connection: MasterConnection) -> None:
+    async def _take_log(self, master: MasterAddress, connection: MasterConnection) -> None:
+        """Append what the master sends, until the connection ends or another one is the master."""
+        await connection.deliver(partial(self._take, master, connection))
+
+    def _take(self, master: MasterAddress, connection: MasterConnection, transfer: Transfer) -> None:
+        """Append a transfer. Raises StoreUnavailable, ValueError, OSError."""
+        if self._lookup.known != master:
+            connection.leave()
+            return
         store, status = self._store, self.status
-        transfers = await connection.receive()
         status.last_read_ms = self._now_ms()
         self._count(connection.received_bytes)
-        for offset, data in transfers:
-            status.master_end = max(status.master_end, offset + len(data))
-            if not data:
-                continue
+        offset, data = transfer
+        status.master_end = max(status.master_end, offset + len(data))
+        if data:
             store.append_data(offset, data)
+            # Producers wait for the report, and nobody for the entries.
             self._report(connection)
-            await asyncio.sleep(0)  # consumers are served between two transfers
+            asyncio.get_running_loop().call_soon(self._enter, connection)
+
+    def _enter(self, connection: MasterConnection) -> None:
+        """Let consumers see what was appended."""
+        try:
+            self._store.enter_data()
+        except Exception as error:  # the connection ends with it
+            connection.fail(error)
 
     def _count(self, received_bytes: int) -> None:
         """Note the bytes of the present connection, and how many the last second had."""

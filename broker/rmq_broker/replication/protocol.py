@@ -66,19 +66,29 @@ class TransferReader:
     def feed(self, data: bytes) -> list[Transfer]:
         """Return the complete transfers. Raises ReplicationProtocolError."""
         buffer = self._buffer
+        if not buffer:
+            transfers, position = _transfers(data)
+            buffer += data[position:]
+            return transfers
         buffer += data
-        transfers: list[Transfer] = []
-        position = 0
-        while len(buffer) - position >= HEAD_BYTES:
-            offset, size = _HEAD.unpack_from(buffer, position)
-            if offset < 0 or not 0 <= size <= MAX_TRANSFER_BYTES:
-                raise ReplicationProtocolError(
-                    f"a transfer of {size} bytes at log offset {offset}; the limit is {MAX_TRANSFER_BYTES}"
-                )
-            end = position + HEAD_BYTES + size
-            if end > len(buffer):
-                break
-            transfers.append(Transfer(offset, bytes(buffer[position + HEAD_BYTES : end])))
-            position = end
+        transfers, position = _transfers(buffer)
         del buffer[:position]
         return transfers
+
+
+def _transfers(data: bytes | bytearray) -> tuple[list[Transfer], int]:
+    """Return the complete transfers at the beginning of `data`, and where they end."""
+    transfers: list[Transfer] = []
+    position = 0
+    while len(data) - position >= HEAD_BYTES:
+        offset, size = _HEAD.unpack_from(data, position)
+        if offset < 0 or not 0 <= size <= MAX_TRANSFER_BYTES:
+            raise ReplicationProtocolError(
+                f"a transfer of {size} bytes at log offset {offset}; the limit is {MAX_TRANSFER_BYTES}"
+            )
+        end = position + HEAD_BYTES + size
+        if end > len(data):
+            break
+        transfers.append(Transfer(offset, bytes(data[position + HEAD_BYTES : end])))
+        position = end
+    return transfers, position

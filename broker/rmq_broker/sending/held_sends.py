@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.answers import Answer, Result
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
+from rmq_remoting.pending_answer import PendingAnswer
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -154,6 +155,8 @@ class HeldSends:
 
 def _complete(future: asyncio.Future[Answer], result: Result) -> None:
     """Answer a send as its result says, now or when the result is known."""
+    if isinstance(result, PendingAnswer):
+        result = result.as_future()
     if isinstance(result, asyncio.Future):
         result.add_done_callback(partial(_copy, future))
     elif not future.done():

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.answers import Answer, HeldAnswer, Result
+from rmq_remoting.answers import Answer, Eventual, HeldAnswer
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
     from .other_brokers import OtherBrokers
 
-PullPhysical = Callable[["Connection", RemotingCommand], Result]
+PullPhysical = Callable[["Connection", RemotingCommand], Eventual]
 
 # How long a client waits that has read all of an item while the next one is not located, which takes a
 # remapping some milliseconds. Clients pull again at once.
@@ -46,7 +46,7 @@ class LogicalPulls:
         self._topics = topics
         self._brokers = brokers
 
-    def pull(self, connection: Connection, command: RemotingCommand, pull_physical: PullPhysical) -> Result:
+    def pull(self, connection: Connection, command: RemotingCommand, pull_physical: PullPhysical) -> Eventual:
         """Answer a pull from a static topic; `pull_physical` answers one from a queue of this broker.
 
         Raises CommandError, HeaderError.
@@ -117,7 +117,7 @@ def _fields(
     )
 
 
-def _translated(result: Result, translate: Callable[[Answer], Answer]) -> Result:
+def _translated(result: Eventual, translate: Callable[[Answer], Answer]) -> Eventual:
     """Return a result with a translated answer; a held one stays held."""
     if not isinstance(result, asyncio.Future):
         return translate(result)

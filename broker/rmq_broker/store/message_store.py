@@ -494,7 +494,7 @@ class MessageStore(QueueReads):
     def append_data(self, offset: int, data: bytes) -> None:
         """Append bytes that stand at `offset` of another broker's log, where this log has to end.
 
-        Raises StoreUnavailable, ValueError, OSError.
+        Consumers see their messages after `enter_data`. Raises StoreUnavailable, ValueError, OSError.
         """
         refusal = self.health.refusal_besides(_REPLICA)
         if refusal is not None:
@@ -510,8 +510,16 @@ class MessageStore(QueueReads):
             self._replica.confirm(self._data_confirmed)
         self._replica.append(offset, data)
 
+    def enter_data(self) -> None:
+        """Make the entries of the appended messages that consumers may see. Raises OSError."""
+        if self._replica is not None:
+            self._replica.enter()
+
     def confirm_data(self, offset: int | None) -> None:
-        """Let consumers see appended bytes up to `offset` only; None, the default: all. Raises OSError."""
+        """Let consumers see appended bytes up to `offset` only; None, the default: all. Raises OSError.
+
+        It makes entries as `enter_data` does.
+        """
         self._data_confirmed = offset
         if offset is not None:
             self._held_reads.confirmed(offset)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from ..answers import Answer, Result
+from ..answers import Answer, Result, answer_of
 from ..codes import ResponseCode
 from ..command import RemotingCommand
 from ..errors import CommandError
@@ -40,7 +40,7 @@ def answer_after(
 
 async def _answer_after(happened: Callable[[], Awaitable[object]], result: Result) -> Answer:
     await happened()
-    return await result if isinstance(result, asyncio.Future) else result
+    return await answer_of(result)
 
 
 async def _answer(response: RemotingCommand, persist: Persist) -> Answer:

@@ -48,7 +48,8 @@ class Replica:
         self._begin = 0  # the offset at which a log without files begins
         # The beginning of an incomplete record; at most the size of a file.
         self._pending = bytearray()
-        # Records in the log without entries: they are not confirmed, or entering failed.
+        self._wanted_bytes = 0  # its size, as far as that is known
+        # Records in the log without entries: not entered yet, not confirmed, or entering failed.
         self._to_enter: deque[RecordSummary] = deque()
         self._confirmed: int | None = None  # consumers see no record beyond; None: all of the log
 
@@ -61,26 +62,45 @@ class Replica:
         """Append bytes of the other log from `offset` on, where the bytes before them ended.
 
         They may end anywhere: the beginning of an incomplete record is kept in memory. After a restart the
-        sender continues at the end of the log, and sends that beginning again.
+        sender continues at the end of the log, and sends that beginning again. Messages get their entries
+        with `enter`, at the latest before the next bytes.
 
         Raises OSError, and ValueError for bytes that do not follow or are no record. The log still ends with
         a complete record then, and is continued from there.
         """
         if offset != self._end + len(self._pending):
             self._go_on_at(offset)
-        self._enter()
-        self._pending += data
+        self.enter()
+        if self._pending:
+            self._pending += data
+            if len(self._pending) < self._wanted_bytes:
+                return
+            data = bytes(self._pending)
+            self._pending.clear()
+        position = 0
         try:
-            while self._append_part():
-                self._enter()
+            while size := self._append_part(data, position):
+                position += size
         except BaseException:
             self._pending.clear()
             raise
+        self._keep(data[position:])
+
+    def enter(self) -> None:
+        """Make the entries of the appended messages that consumers may see. Raises OSError."""
+        while self._to_enter:
+            record = self._to_enter[0]
+            if self._confirmed is not None and record.physical_offset + record.size > self._confirmed:
+                return
+            self._dispatcher.dispatch(record)
+            self._to_enter.popleft()
+            queue = self._queues.get_or_create(record.topic, record.queue_id)
+            self._on_arrival(queue, record.store_timestamp_ms)
 
     def confirm(self, offset: int | None) -> None:
         """Let consumers see the log up to `offset`, the whole log if it is None. Raises OSError."""
         self._confirmed = offset
-        self._enter()
+        self.enter()
 
     @property
     def _end(self) -> int:
@@ -92,59 +112,43 @@ class Replica:
         self._begin = offset
         self._pending.clear()
 
-    def _append_part(self) -> bool:
-        """Append the complete records of one file; False if there is none."""
-        begin = self._end
-        room = self._log.next_file_offset(begin) - begin
+    def _keep(self, rest: bytes) -> None:
+        """Keep the beginning of an incomplete record."""
+        self._pending += rest
+        self._wanted_bytes = _unpack_head(rest, 0)[0] if len(rest) >= HEAD_BYTES else HEAD_BYTES
+
+    def _append_part(self, data: bytes, begin: int) -> int:
+        """Append the complete records of one file from position `begin` on; return how many bytes."""
+        end = self._end
+        start = end - begin  # the log offset at which `data` begins
+        file_end = self._log.next_file_offset(end) - start
+        position, limit = begin, len(data)
         records: list[RecordSummary] = []
-        position = 0
-        while position < room and (size := self._whole_size(position, room - position)):
-            record = self._record_at(position, size)
-            if record is not None:
+        while position < file_end and position + HEAD_BYTES <= limit:
+            size, magic = _unpack_head(data, position)
+            room = file_end - position
+            is_blank = magic == MAGIC_BLANK
+            fits = size == room if is_blank else MIN_RECORD_BYTES <= size <= room - BLANK_BYTES
+            if not fits:
+                raise _no_record_at(start + position)
+            if position + size > limit:
+                break
+            if not is_blank:
+                record = parse_record(data, position, start, limit=position + size)
+                if record is None:
+                    raise _no_record_at(start + position)
                 records.append(record)
             position += size
-        if not position:
-            return False
-        self._log.append_data(begin, bytes(self._pending[:position]))
-        del self._pending[:position]
-        self._to_enter += records
-        return True
-
-    def _whole_size(self, position: int, room: int) -> int:
-        """The size of the record or blank that begins at `position`; 0 if it is incomplete."""
-        if position + HEAD_BYTES > len(self._pending):
-            return 0
-        size, magic = _unpack_head(self._pending, position)
-        fits = size == room if magic == MAGIC_BLANK else MIN_RECORD_BYTES <= size <= room - BLANK_BYTES
-        if not fits:
-            raise self._no_record_at(position)
-        return int(size) if position + size <= len(self._pending) else 0
-
-    def _record_at(self, position: int, size: int) -> RecordSummary | None:
-        """The complete record at `position`; None for a blank."""
-        if _unpack_head(self._pending, position)[1] == MAGIC_BLANK:
-            return None
-        record = parse_record(bytes(self._pending[position : position + size]), 0, self._end + position)
-        if record is None:
-            raise self._no_record_at(position)
-        return record
-
-    def _no_record_at(self, position: int) -> ValueError:
-        return ValueError(
-            f"the bytes of {self._end + position} are no valid record of a log with files of this size"
-        )
-
-    def _enter(self) -> None:
-        while self._to_enter:
-            record = self._to_enter[0]
-            if self._confirmed is not None and record.physical_offset + record.size > self._confirmed:
-                return
-            self._dispatcher.dispatch(record)
-            self._to_enter.popleft()
-            queue = self._queues.get_or_create(record.topic, record.queue_id)
-            self._on_arrival(queue, record.store_timestamp_ms)
+        if position > begin:
+            self._log.append_data(end, data[begin:position])
+            self._to_enter += records
+        return position - begin
 
     def _enter_in_index(self, record: RecordSummary) -> None:
         unique_key = find_property(record.properties, b"UNIQ_KEY") or b""
         keys = find_property(record.properties, b"KEYS") or b""
         self._index.put(record.topic, unique_key, keys, record.physical_offset, record.store_timestamp_ms)
+
+
+def _no_record_at(offset: int) -> ValueError:
+    return ValueError(f"the bytes of {offset} are no valid record of a log with files of this size")

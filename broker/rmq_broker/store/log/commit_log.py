@@ -167,7 +167,8 @@ class CommitLog:
         until = file.wrote + len(records)
         if until > file.size:
             raise ValueError(f"{len(records)} bytes do not fit the file of {offset}: it ends at {file.size}")
-        file.reserve(until)
+        if until > file.preallocate_at:
+            self._wait_for_space(file, until)
         file.append(records)
 
     def next_file_offset(self, offset: int) -> int:
@@ -384,13 +385,10 @@ class CommitLog:
 
     def _take_space(self, file: MappedFile, until: int) -> None:
         """Have space for the bytes before `until`, and request more. Raises OSError, LogBusy."""
-        preallocator = self._preallocator
         if self._waits_for_disk:
-            if until > file.reserved:
-                file.reserve(until)
-            if preallocator is not None:
-                preallocator.request(self, file, until)
+            self._wait_for_space(file, until)
             return
+        preallocator = self._preallocator
         is_last = file.reserved < file.size or self._next is None
         takes_spare = is_last and until + self._spare_bytes > file.reserved
         is_small = (until - file.wrote) * _SMALL_PART <= self._spare_bytes
@@ -400,6 +398,13 @@ class CommitLog:
         preallocator.request(self, file, until)
         if takes_spare:
             self.space.is_short = isinstance(preallocator.refusal(), LogBusy)
+
+    def _wait_for_space(self, file: MappedFile, until: int) -> None:
+        """Allocate space for the bytes before `until` if there is none, and request more. Raises OSError."""
+        if until > file.reserved:
+            file.reserve(until)
+        if self._preallocator is not None:
+            self._preallocator.request(self, file, until)
 
     @property
     def _waits_for_disk(self) -> bool:

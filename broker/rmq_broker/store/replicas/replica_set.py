@@ -233,13 +233,16 @@ class ReplicaSet:
             replicated = acknowledged[needed - 2]
         else:
             replicated = self._replicated
-        if replicated > self._replicated:
+        has_risen = replicated > self._replicated
+        if has_risen:
             self._replicated = replicated
-            self._on_confirmed()
-        if not is_enough:
+        # Producers get their answers first: they wait, and send again.
+        if is_enough:
+            self._complete(self._waits.count_up_to(self._replicated), Durability.DURABLE)
+        else:
             self._complete(len(self._waits), Durability.NO_REPLICA)
-            return
-        self._complete(self._waits.count_up_to(self._replicated), Durability.DURABLE)
+        if has_risen:
+            self._on_confirmed()
 
     def _acknowledged(self) -> list[int]:
         """Return how far each replica that counts has the log, the furthest first."""

@@ -16,6 +16,7 @@ from rmq_remoting.command import RemotingCommand, Serialization, next_opaque
 from rmq_remoting.connection import Connection
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import FrameDecoder, encode_frame
+from rmq_remoting.pending_answer import PendingAnswer
 from tests.support.broker_requests import BORN_MS, send
 from tests.support.clock import Clock
 from tests.support.peers import Peer
@@ -70,7 +71,7 @@ def _again(request: RemotingCommand) -> RemotingCommand:
 
 
 def _decoded(answer: Result) -> RemotingCommand:
-    assert not isinstance(answer, asyncio.Future)
+    assert not isinstance(answer, asyncio.Future | PendingAnswer)
     if isinstance(answer, bytes):
         (command,) = FrameDecoder().feed(answer)
         return command

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from rmq_remoting import answers
 from rmq_remoting.answers import Result
 from rmq_remoting.command import RemotingCommand
 
 
 async def answer_of(result: Result) -> RemotingCommand:
     """The response that a processor gave or promised."""
-    answer = await result if isinstance(result, asyncio.Future) else result
+    answer = await answers.answer_of(result)
     assert isinstance(answer, RemotingCommand)
     return answer
 

@@ -25,6 +25,7 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import PullMessageResponseHeader
 from rmq_remoting.java_hash import string_hash_code
+from rmq_remoting.pending_answer import PendingAnswer
 from tests.support.broker_requests import offsets, pull, pulled
 from tests.support.cold_log import make_cold, make_warm
 from tests.support.frames import decode_one
@@ -83,7 +84,7 @@ def _answer(result: Result) -> RemotingCommand:
     if isinstance(result, asyncio.Future):
         result = result.result()
     assert result is not None
-    assert not isinstance(result, asyncio.Future)
+    assert not isinstance(result, asyncio.Future | PendingAnswer)
     return decode_one(result) if isinstance(result, bytes) else result
 
 

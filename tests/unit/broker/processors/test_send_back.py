@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
+from rmq_remoting.pending_answer import PendingAnswer
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import request, send, sent
 from tests.support.clock import START_MS
@@ -275,15 +275,15 @@ async def test_with_sync_flush_the_answer_waits_for_the_flush(
     monkeypatch.setattr(broker.store, "when_durable", listeners.append)
     waiting = broker.processor.send_back(Peer().connection, send_back(place.physical_offset))
 
-    assert isinstance(waiting, asyncio.Future)
+    assert isinstance(waiting, PendingAnswer)
     listeners[0](durability)
     # A SYNC_MASTER without replicas goes on alone.
     if durability in (Durability.DURABLE, Durability.NO_REPLICA):
-        answer = await waiting
+        answer = await answer_of(waiting)
         assert isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS
     else:
         with pytest.raises(CommandError) as refused:
-            await waiting
+            await answer_of(waiting)
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 

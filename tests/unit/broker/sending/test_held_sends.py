@@ -14,6 +14,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
 from rmq_remoting.errors import CommandError
+from rmq_remoting.pending_answer import PendingAnswer
 from tests.support.broker_requests import send
 from tests.support.peers import Peer
 
@@ -108,7 +109,7 @@ async def test_the_bytes_of_waiting_sends_are_bounded(monkeypatch: pytest.Monkey
     log = _Log()
     first = log.ask(b"123456")
     refused = log.ask(b"12345")
-    assert not isinstance(refused, asyncio.Future)
+    assert not isinstance(refused, asyncio.Future | PendingAnswer)
     assert "sends of 6 bytes wait for the disk, at most 10 may" in _refusal(refused)
     second = log.ask(b"1234")
     log.get_space(2)

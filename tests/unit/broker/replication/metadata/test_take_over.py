@@ -97,6 +97,7 @@ class _Group:
             data = self.master.store.commit_log.get_data(offset, until - offset)
             assert data
             self.replica.store.append_data(offset, data)
+            self.replica.store.enter_data()
             offset += len(data)
         self.replica.store.commit_log.flush()
         for _, apply in self.barrier.take_reached():

@@ -25,6 +25,7 @@ from tests.support.stores import (
     put_batch,
     read_all,
 )
+from tests.support.waiting import until
 
 
 def copied(source: MessageStore, target: MessageStore, most: int, until: int | None = None) -> None:
@@ -35,8 +36,14 @@ def copied(source: MessageStore, target: MessageStore, most: int, until: int | N
     while offset < end:
         data = source.commit_log.get_data(offset, min(chance.randint(1, most), end - offset))
         assert data
-        target.append_data(offset, data)
+        take(target, offset, data)
         offset += len(data)
+
+
+def take(store: MessageStore, offset: int, data: bytes) -> None:
+    """Append bytes, and let consumers see their messages."""
+    store.append_data(offset, data)
+    store.enter_data()
 
 
 def queues_of(store: MessageStore) -> dict[tuple[str, int], bytes]:
@@ -74,7 +81,7 @@ def test_a_record_is_entered_once_it_is_complete(tmp_path: Path) -> None:
     end = source.commit_log.max_offset
     copied(source, target, 50, until=end - 1)
     assert (target.max_offset("TopicA", 0), len(arrived)) == (1, 1)
-    target.append_data(end - 1, data_of(source, end - 1))
+    take(target, end - 1, data_of(source, end - 1))
     assert bodies(target) == [b"first", b"second"]
     assert (len(arrived), target.dispatch_behind_bytes) == (2, 0)
     source.close()
@@ -88,6 +95,36 @@ def data_of(store: MessageStore, begin: int = 0, end: int | None = None) -> byte
     return data
 
 
+def test_messages_are_entered_later_than_they_are_appended(tmp_path: Path) -> None:
+    """The master hears between the two that they are in the log."""
+    source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
+    put(source, b"first")
+    target.append_data(0, data_of(source))
+    assert target.commit_log.max_offset == source.commit_log.max_offset
+    assert (target.entries_end, bodies(target)) == (0, [])
+    begin = source.commit_log.max_offset
+    put(source, b"second")
+    target.append_data(begin, data_of(source, begin))
+    assert (target.entries_end, bodies(target)) == (begin, [b"first"])  # at the latest with the next bytes
+    target.enter_data()
+    assert (target.dispatch_behind_bytes, bodies(target)) == (0, [b"first", b"second"])
+    source.close()
+    target.close()
+
+
+async def test_space_is_allocated_ahead(tmp_path: Path) -> None:
+    """In a thread, so that no transfer waits for the file system."""
+    source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
+    put(source)
+    target.start()
+    take(target, 0, data_of(source))
+    file = target.commit_log.current
+    assert file is not None
+    await until(lambda: file.reserved == file.size and target.commit_log.has_next)
+    source.close()
+    await target.stop()
+
+
 def test_an_incomplete_record_is_not_appended(tmp_path: Path) -> None:
     """If the process is killed between two blocks, the log ends with a complete record."""
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
@@ -97,7 +134,7 @@ def test_an_incomplete_record_is_not_appended(tmp_path: Path) -> None:
         ends.append(source.commit_log.max_offset)
     data = data_of(source)
     for offset in range(0, len(data), 5):
-        target.append_data(offset, data[offset : offset + 5])
+        take(target, offset, data[offset : offset + 5])
         end = max(each for each in ends if each <= offset + 5)
         assert target.commit_log.max_offset == end
         content = log_file(tmp_path / "b").read_bytes() if end else b""
@@ -132,10 +169,10 @@ def test_killed_in_the_middle_of_a_block(tmp_path: Path, monkeypatch: pytest.Mon
     for written in range(len(data) + 1):
         monkeypatch.setattr(_KilledMap, "left", 1 << 40)
         target = opened(tmp_path / str(written))
-        target.append_data(0, data[:50])
+        take(target, 0, data[:50])
         _KilledMap.left = written
         try:
-            target.append_data(50, data[50:])
+            take(target, 50, data[50:])
         except KeyboardInterrupt:
             assert written < len(data)
         _KilledMap.left = 1 << 40
@@ -153,10 +190,10 @@ def test_a_lost_beginning_of_a_record_is_sent_again(tmp_path: Path) -> None:
     first = source.queues.get_or_create("Topic0", 0).entry(1)
     assert first is not None
     begin = first[0]
-    target.append_data(0, data[: begin + 60])
+    take(target, 0, data[: begin + 60])
     assert target.commit_log.max_offset == begin
-    target.append_data(begin, data[begin : begin + 30])
-    target.append_data(begin + 30, data[begin + 30 :])
+    take(target, begin, data[begin : begin + 30])
+    take(target, begin + 30, data[begin + 30 :])
     assert bodies(target, "Topic0") == bodies(source, "Topic0")
     source.close()
     target.close()
@@ -169,13 +206,13 @@ def test_bytes_that_are_no_record_are_refused(tmp_path: Path, position: int) -> 
     fill(source, 3)
     data = data_of(source)
     begin = len(data) // 3
-    target.append_data(0, data[:begin])
+    take(target, 0, data[:begin])
     damaged = bytearray(data)
     damaged[begin + position] ^= 0x55
     with pytest.raises(ValueError, match=f"the bytes of {begin} are no valid record"):
-        target.append_data(begin, bytes(damaged[begin:]))
+        take(target, begin, bytes(damaged[begin:]))
     assert (target.commit_log.max_offset, target.dispatch_behind_bytes) == (begin, 0)
-    target.append_data(begin, data[begin:])
+    take(target, begin, data[begin:])
     assert bodies(target, "Topic0") == bodies(source, "Topic0")
     source.close()
     target.close()
@@ -195,14 +232,14 @@ def test_a_full_disk_leaves_complete_records(tmp_path: Path, monkeypatch: pytest
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fallocate(descriptor, offset, length)
 
-    target.append_data(0, data[:1000])
+    take(target, 0, data[:1000])
     monkeypatch.setattr(os, "posix_fallocate", fail)
     with pytest.raises(OSError, match="No space left"):
-        target.append_data(1000, data[1000:])
+        take(target, 1000, data[1000:])
     end = target.commit_log.max_offset
-    assert (end, target.dispatch_behind_bytes) == (LOG_FILE_BYTES, 0)
+    assert end == LOG_FILE_BYTES
     monkeypatch.undo()
-    target.append_data(end, data[end:])
+    take(target, end, data[end:])
     assert queues_of(target) == queues_of(source)
     source.close()
     target.close()
@@ -230,7 +267,7 @@ def test_a_replica_may_begin_in_the_middle_of_the_other_log(tmp_path: Path) -> N
     begin = source.commit_log.files[1].start
     data = source.commit_log.get_data(begin, 10_000)
     assert data
-    target.append_data(begin, data)
+    take(target, begin, data)
     copied(source, target, 9000)
     assert target.commit_log.min_offset == begin
     assert target.max_offset("Topic0", 0) == 900
