@@ -216,7 +216,7 @@ class Follower:
             asyncio.get_running_loop().call_soon(self._enter, connection)
 
     def _enter(self, connection: MasterConnection) -> None:
-        """Let consumers see what was appended."""
+        """Show consumers the messages that were appended."""
         try:
             self._store.enter_data()
         except Exception as error:  # the connection ends with it
