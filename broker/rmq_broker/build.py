@@ -110,8 +110,6 @@ def _build(
     )
     registrar, replication, processors = processing.registrar, processing.replication, processing.processors
     dispatchers = build_dispatchers(processors, tiers, services.access.guard, services.replays)
-    for dispatcher in (dispatchers.main, dispatchers.fast):
-        services.storage.store.add_completion_listener(dispatcher.flush_answers)
     listeners = Listeners(
         settings,
         ports,

@@ -92,7 +92,6 @@ class Dispatcher:
         self._table: dict[int, Registration] = {}
         self.clock = clock
         self._further_tiers: list[Tier] = []
-        self._given: set[Connection] = set()  # whose pending answers were given since `flush_answers`
         self.unsupported_requests = 0
 
     def register(
@@ -153,12 +152,6 @@ class Dispatcher:
         """Stop the thread pools."""
         for tier in self.tiers():
             tier.stop()
-
-    def flush_answers(self) -> None:
-        """Write the pending answers that were given since the last call, not in the loop's next iteration."""
-        for connection in self._given:
-            connection.flush()
-        self._given.clear()
 
     def dispatch_all(
         self,
@@ -354,7 +347,6 @@ class Dispatcher:
         else:
             result = answer if error is None else self._failure(row, request, error)
             self._answer(connection, request, row, result, now - received_at)
-            self._given.add(connection)
         connection.answer_written()
 
     def _end_held(

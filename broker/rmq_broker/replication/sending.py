@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.replication")
 
-# The transport writes at once, and not at the end of the loop's iteration: producers wait. It keeps no more
-# than what it is given while the replica reads slowly.
-_HIGH_WATER_BYTES: Final = 0
+# Bytes that the transport keeps for a replica that reads slowly.
+_HIGH_WATER_BYTES: Final = 1 << 20
 # Bytes sent in one turn of the event loop.
 _TURN_BYTES: Final = 1 << 20
 # Bytes read at a time of a part of the log that may not be in memory.
@@ -163,11 +162,6 @@ class ReplicaConnection(asyncio.Protocol):
         if not (self._is_scheduled or self._is_paused or self._is_reading) and self.next_offset >= 0:
             self._is_scheduled = True
             self._loop.call_soon(self._send)
-
-    def send(self) -> None:
-        """Send what the log has, now."""
-        if self.next_offset >= 0:
-            self._send()
 
     def _reported(self, offset: int) -> None:
         end = self._store.transferable_end

@@ -139,4 +139,4 @@ class ReplicaServer:
 
     def _log_grew(self) -> None:
         for connection in self.connections:
-            connection.send()
+            connection.send_soon()

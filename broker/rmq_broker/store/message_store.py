@@ -143,14 +143,7 @@ class MessageStore(QueueReads):
         if replication.enable_controller_mode:
             kind = InSyncReplicas
             self.epochs = EpochFile(replication.store_path_epoch_file or root / "epochFileCheckpoint")
-        self._completion_listeners: tuple[Callable[[], None], ...] = ()
-        self.replicas = kind(
-            replication,
-            lambda: commit_log.max_offset,
-            self.health,
-            self._confirm,
-            on_completed=self._waits_completed,
-        )
+        self.replicas = kind(replication, lambda: commit_log.max_offset, self.health, self._confirm)
         self._held_reads = HeldReads(self.replicas)
         self._truncation_file = TruncationFile(root)
         self.truncation: Truncation | None = None  # what the start has cut off
@@ -160,7 +153,6 @@ class MessageStore(QueueReads):
                 self._flusher.flush_log,
                 timeout_ms=lambda: settings.sync_flush_timeout_ms,
                 on_flushed=self._log_flushed,
-                on_completed=self._waits_completed,
             )
         # Whether a message's entries wait until it is confirmed.
         defers_entries: Callable[[], bool] | None = None
@@ -421,14 +413,6 @@ class MessageStore(QueueReads):
             listener = BothDurable(listener)
             self.commits.when_flushed(end, listener)
         self.replicas.when_replicated(end, listener)
-
-    def add_completion_listener(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each group of those of `when_durable`: their answers can leave together."""
-        self._completion_listeners += (listener,)
-
-    def _waits_completed(self) -> None:
-        for listener in self._completion_listeners:
-            listener()
 
     def durable(self) -> asyncio.Future[Durability]:
         """Return a future of what `when_durable` would tell; only with `answers_when_durable`."""

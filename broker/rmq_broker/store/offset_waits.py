@@ -15,23 +15,21 @@ log = logging.getLogger("rmq.store")
 class OffsetWaits:
     """Listeners by offset, which is also the order of time; belongs to the loop's thread."""
 
-    __slots__ = ("_clock", "_is_stopped", "_on_completed", "_on_time_up", "_timeout_ms", "_timer", "_waiting")
+    __slots__ = ("_clock", "_is_stopped", "_on_time_up", "_timeout_ms", "_timer", "_waiting")
 
     def __init__(
         self,
         timeout_ms: Callable[[], int],
         on_time_up: Callable[[int], None],
         clock: Callable[[], float],
-        on_completed: Callable[[], None] | None = None,
     ) -> None:
-        """`timeout_ms` returns how long a wait lasts at most. `on_completed` is called after each group.
+        """`timeout_ms` returns how long a wait lasts at most.
 
         `on_time_up` is called with the number of waits, the first ones, whose time is up; it completes them.
         """
         self._timeout_ms = timeout_ms
         self._on_time_up = on_time_up
         self._clock = clock
-        self._on_completed = on_completed
         self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
@@ -56,8 +54,6 @@ class OffsetWaits:
 
     def complete(self, count: int, durability: Durability) -> None:
         """Call the first `count` listeners."""
-        if not count:
-            return
         for _ in range(count):
             listener = self._waiting.popleft()[2]
             try:
@@ -66,8 +62,6 @@ class OffsetWaits:
                 log.exception(
                     "durability listener failed listener=%r durability=%s", listener, durability.name
                 )
-        if self._on_completed is not None:
-            self._on_completed()
 
     def stop(self) -> None:
         """Let no time-out end a wait any more."""

@@ -90,26 +90,6 @@ async def test_answers_leave_in_one_write_as_soon_as_they_are_given() -> None:
     assert tier.statistics.wait_seconds_total == pytest.approx(3.0)
 
 
-async def test_answers_of_a_group_leave_at_once() -> None:
-    """In the iteration of the loop in which they are given: producers wait for them."""
-    processor = _Processor()
-    dispatcher = Dispatcher()
-    dispatcher.register([11], processor, inline())
-    peers = [Peer(dispatcher), Peer(dispatcher)]
-    asked = [request(11) for _ in range(4)]
-    for peer, own in zip(peers, (asked[:2], asked[2:]), strict=True):
-        peer.send(*own)
-    for pending, each in zip(processor.pending, asked, strict=True):
-        pending.give(each.response(0))
-    assert not any(peer.transport.writes for peer in peers)
-    dispatcher.flush_answers()
-    assert [len(peer.transport.writes) for peer in peers] == [1, 1]
-    assert [len(peer.answers) for peer in peers] == [2, 2]
-    dispatcher.flush_answers()
-    await loop_passes()
-    assert [len(peer.transport.writes) for peer in peers] == [1, 1]
-
-
 async def test_pending_answers_are_bounded() -> None:
     tier, processor = inline(capacity=2), _Processor()
     dispatcher = Dispatcher()

@@ -79,19 +79,18 @@ class GroupCommit:
         *,
         timeout_ms: Callable[[], int],
         on_flushed: Callable[[int], None],
-        on_completed: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`flush` blocks and returns the log offset up to which the log is on disk; it may raise.
 
         `timeout_ms` returns how long a wait lasts at most. `on_flushed` is called on the event loop with the
-        offset that a flush returned, before the listeners, and `on_completed` after them.
+        offset that a flush returned, before the listeners.
         """
         self._flush = flush
         self._timeout_ms = timeout_ms
         self._on_flushed = on_flushed
         self._clock = clock
-        self._waits = OffsetWaits(timeout_ms, self._time_up, clock, on_completed)
+        self._waits = OffsetWaits(timeout_ms, self._time_up, clock)
         self._timed_out = RepeatedEvent(_LOG_SECONDS, clock)
         self._requested = False
         self._is_flushing = False  # from the request to the thread until its result

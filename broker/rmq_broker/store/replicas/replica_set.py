@@ -78,10 +78,8 @@ class ReplicaSet:
         health: WriteHealth,
         on_confirmed: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
-        on_completed: Callable[[], None] | None = None,
     ) -> None:
-        """`log_end` returns the end of the log. `on_confirmed` is called after `confirmed_offset` rose,
-        `on_completed` after the listeners of some waits.
+        """`log_end` returns the end of the log. `on_confirmed` is called after `confirmed_offset` rose.
 
         `health` refuses messages while fewer than `minInSyncReplicas` brokers are in sync.
         """
@@ -91,7 +89,7 @@ class ReplicaSet:
         self._on_confirmed = on_confirmed
         self._positions: tuple[ReplicaPosition, ...] = ()
         self._growth_listeners: tuple[Callable[[], None], ...] = ()
-        self._waits = OffsetWaits(lambda: settings.slave_timeout_ms, self._time_up, clock, on_completed)
+        self._waits = OffsetWaits(lambda: settings.slave_timeout_ms, self._time_up, clock)
         self._is_scheduled = False
         self._is_running = False
         self._is_short = False
