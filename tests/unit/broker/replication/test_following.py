@@ -22,7 +22,7 @@ _MASTER = MasterAddress("127.0.0.1:10912", "127.0.0.1:10911")
 
 
 class _Store:
-    """Notes what happens to it, and what is sent to the master."""
+    """Notes its calls."""
 
     flushes_synchronously = False
 
