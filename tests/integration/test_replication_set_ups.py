@@ -79,7 +79,7 @@ async def _says(replica: RunningBroker, text: str) -> None:
 
 
 async def _same_end(master: RunningBroker, replica: RunningBroker) -> None:
-    await until(lambda: replica.store.max_phy_offset() == master.store.max_phy_offset(), _SECONDS)
+    await until(lambda: replica.store.entries_end == master.store.max_phy_offset(), _SECONDS)
 
 
 # --- logs that do not belong together ---

@@ -149,7 +149,7 @@ async def test_a_group_of_apaches_is_replaced_node_by_node(
                     b"%b%d" % (mark, number) for mark in marks for number in range(300)
                 ]
                 end = master.store.max_phy_offset()
-                await until(lambda: replica.store.max_phy_offset() == end, 20)
+                await until(lambda: replica.store.entries_end == end, 20)
                 assert _log(first / "store", end) == _log(second / "store", end)
             finally:
                 await replica.stop()

@@ -53,8 +53,8 @@ _MODULES: Final = {
 _NOT_OF_THE_SDK: Final = ("admin", "blocking", "consumer", "producer", "trace")
 
 # Modules of this project that each process may import.
-_MOST_OF_A_TASK: Final = 116
-_MOST_OF_A_STREAM: Final = 130
+_MOST_OF_A_TASK: Final = 117
+_MOST_OF_A_STREAM: Final = 131
 
 # Parts that the process of a stream on the driver does without.
 _NOT_OF_THE_DRIVER: Final = (
