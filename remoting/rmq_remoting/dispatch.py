@@ -338,15 +338,10 @@ class Dispatcher:
         received_at: float,
         began: float,
         answer: Answer,
-        error: Exception | None,
+        error: BaseException | None,
     ) -> None:
-        now = self.clock()
-        row.tier.leave(connection, now - began)
-        if isinstance(error, ProtocolError):
-            connection.fail(error)
-        else:
-            result = answer if error is None else self._failure(row, request, error)
-            self._answer(connection, request, row, result, now - received_at)
+        row.tier.leave(connection, self.clock() - began)
+        self._answer_ended(connection, request, row, received_at, answer, error, was_held=False)
         connection.answer_written()
 
     def _end_held(
@@ -358,7 +353,8 @@ class Dispatcher:
         ended: asyncio.Future[Answer],
     ) -> None:
         row.tier.statistics.held -= 1
-        self._answer_ended(connection, request, row, received_at, ended, was_held=True)
+        answer, error = _outcome_of(ended)
+        self._answer_ended(connection, request, row, received_at, answer, error, was_held=True)
 
     def _end_deferred(
         self,
@@ -369,9 +365,8 @@ class Dispatcher:
         began: float,
         ended: asyncio.Future[Answer],
     ) -> None:
-        row.tier.leave(connection, self.clock() - began)
-        self._answer_ended(connection, request, row, received_at, ended, was_held=False)
-        connection.answer_written()
+        answer, error = _outcome_of(ended)
+        self._end_pending(connection, request, row, received_at, began, answer, error)
 
     def _answer_ended(
         self,
@@ -379,15 +374,16 @@ class Dispatcher:
         request: RemotingCommand,
         row: Registration,
         received_at: float,
-        ended: asyncio.Future[Answer],
+        answer: object,
+        error: BaseException | None,
         *,
         was_held: bool,
     ) -> None:
-        error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
         if isinstance(error, ProtocolError):
             connection.fail(error)
             return
-        answer: object = ended.result() if error is None else self._failure(row, request, error)
+        if error is not None:
+            answer = self._failure(row, request, error)
         self._answer(connection, request, row, answer, self.clock() - received_at, was_held=was_held)
 
     def _submit(
@@ -486,6 +482,12 @@ class Dispatcher:
     ) -> None:
         response = request.response(refusal.code, refusal.remark, refusal.ext_fields)
         self._answer(connection, request, row, response, waited_seconds)
+
+
+def _outcome_of(ended: asyncio.Future[Answer]) -> tuple[Answer, BaseException | None]:
+    """Return the answer of a future that is done, or the error in its place."""
+    error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+    return (ended.result(), None) if error is None else (None, error)
 
 
 def _too_long(row: Registration, request: RemotingCommand) -> CommandError:

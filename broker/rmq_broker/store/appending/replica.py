@@ -78,12 +78,8 @@ class Replica:
             data = bytes(self._pending)
             self._pending.clear()
         position = 0
-        try:
-            while size := self._append_part(data, position):
-                position += size
-        except BaseException:
-            self._pending.clear()
-            raise
+        while size := self._append_part(data, position):
+            position += size
         self._keep(data[position:])
 
     def enter(self) -> None:
