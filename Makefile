@@ -3,35 +3,49 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# `make run` installs what the broker and the command `rmq` need, and the targets for developers install the rest.
+# `make run` installs what the broker and the command `rmq` need, `make test` what developers need, and the targets
+# with Spark the rest. Each of these files shows that one of them is installed.
 RUNNABLE := $(VENV)/.runnable
+TESTABLE := $(VENV)/.testable
 INSTALLED := $(VENV)/.installed
-PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+PIP_INSTALL = RMQ_COMPILE= $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+PYTEST = $(BIN)/pytest -n $(JOBS) --no-loadscope-reorder
+# Test processes at a time.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# `make run` needs mypy only where the hot path can be compiled.
+RUN_EXTRAS := cli,proxy$(if $(filter-out 0,$(RMQ_COMPILE)1),$(shell \
+  for each in gcc clang cc $$CC; do command -v "$$each" > /dev/null && echo ,compile && break; done))
 # `make bench-spark` has a separate environment, because Spark's Kafka source needs the PySpark of its version.
 SPARK_BENCH_VENV := benchmarks/spark/.venv
 SPARK_BENCH_INSTALLED := $(SPARK_BENCH_VENV)/.installed
 SPARK_BENCH_PYSPARK := 4.2.0
-# A wheel with the hot path compiled, and the same installed for `make test-compiled`.
-WHEEL_BUILT := dist/.built
-COMPILED := build/compiled
 # The store of `make run`; `make clean` keeps it.
 DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run wheel dist test test-compiled lint format types unit test-long test-crash test-spark-kill test-spark-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
+.PHONY: help install run compile wheel wheels dist test test-all test-interpreted lint format types types-all unit test-long test-crash test-spark-kill test-spark-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(INSTALLED) ## create .venv and install everything into it
+install: $(INSTALLED) compile ## create .venv and install everything into it, Spark included
 
-run: $(RUNNABLE) ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= BIND= DATA=
+run: $(RUNNABLE) compile ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= BIND= DATA=
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA) $(if $(PORT),--port $(PORT)) \
 	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(GRPC_PORT),--grpc-port $(GRPC_PORT)) \
 	  $(if $(BIND),--bind $(BIND))
 
-wheel: $(WHEEL_BUILT) ## dist/*.whl with the hot path compiled (docs/compiling.md)
+# Whatever is installed by now; each target that needs this one has its own list.
+compile: | $(RUNNABLE) ## compile the hot path for .venv (docs/compiling.md); RMQ_COMPILE=0: run it interpreted
+	@RMQ_COMPILE=$(RMQ_COMPILE) $(BIN)/python -m compiling
+
+wheel: $(RUNNABLE) ## dist/*.whl with the hot path compiled, for the Python of .venv
+	rm -f dist/*.whl
+	RMQ_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+wheels: ## the same for each Python from 3.11 to 3.14 that is there
+	sh deploy/build_wheels.sh dist
 
 dist: ## build wheel and sdist, check them, install and run the wheel; result: dist/release
 	rm -rf dist/release build/release
@@ -41,28 +55,34 @@ dist: ## build wheel and sdist, check them, install and run the wheel; result: d
 	build/release/bin/python -m twine check --strict dist/release/*
 	sh deploy/check_release.sh dist/release $(PYTHON)
 
-test: install lint types ## check the code and run all tests
-	$(BIN)/pytest
+test: $(TESTABLE) compile lint types ## lint, types, and what a contributor needs: unit, integration, smoke tests
+	$(PYTEST) --part quick
 
-lint: install ## check style and import contracts
+test-all: install types-all test-interpreted ## what `make test` leaves out: foreign clients, Spark, crashes, pages
+	$(PYTEST) --part rest
+
+test-interpreted: $(TESTABLE) ## the unit tests with the hot path interpreted
+	RMQ_COMPILE=0 $(PYTEST) tests/unit
+
+lint: $(TESTABLE) ## check style and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-format: install ## format the code
+format: $(TESTABLE) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: install ## check the types, those of the SDK also as on Windows and macOS
+types: $(TESTABLE) ## check the types, without those of programs for Spark
+	$(BIN)/mypy --exclude '(^|/)(spark|spark_connector|pipeline)/'
+
+types-all: $(INSTALLED) ## check all types, those of the SDK also as on Windows and macOS
 	$(BIN)/mypy
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p rmq_client -p rmq_cli -p rmq_faststream
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p rmq_client -p rmq_cli -p rmq_faststream
 
-unit: install ## the unit tests: no daemons, no foreign programs
-	$(BIN)/pytest tests/unit
-
-test-compiled: $(COMPILED) ## the unit tests with the hot path compiled
-	PYTHONPATH=$(COMPILED) $(BIN)/pytest tests/unit
+unit: $(TESTABLE) compile ## the unit tests: no daemons, no foreign programs
+	$(PYTEST) tests/unit
 
 test-long: install test-crash test-spark-kill ## everything long and rare: hours
 	$(BIN)/pytest --long -m long
@@ -92,46 +112,41 @@ pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (line
 	  $(if $(MASTER),--master $(MASTER)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(NAMESRV),--namesrv $(NAMESRV)) \
 	  $(if $(FAULTS),--faults) $(if $(HOURS),--hours $(HOURS))
 
-bench: install $(COMPILED) ## measure, and write docs/performance.md
-	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
+bench: install ## measure, and write docs/performance.md
+	RMQ_COMPILE=1 $(BIN)/python -m benchmarks
 
-bench-instructions: $(COMPILED) ## count instructions per request in both forms, with valgrind; writes a table
-	$(BIN)/python -m benchmarks.instructions --functions 10 --against $(COMPILED) --peer-name compiled \
-	  --write docs/performance.md
+bench-instructions: install ## count instructions per request in both forms, with valgrind; writes a table
+	$(BIN)/python -m benchmarks.instructions --functions 10 --both-forms --write docs/performance.md
 
-bench-growth: install $(COMPILED) ## measure how a send's cost grows, and draw charts into docs/images
-	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks.growth
+bench-growth: install ## measure how a send's cost grows, and draw charts into docs/images
+	$(BIN)/python -m benchmarks.growth
 
-bench-spark: $(SPARK_BENCH_INSTALLED) $(COMPILED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
-	PYTHONPATH=$(CURDIR)/$(COMPILED) $(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)
+bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
+	$(SPARK_BENCH_VENV)/bin/python -m compiling
+	$(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)
 
 clean: ## remove everything that can be rebuilt
 	rm -rf $(VENV) $(SPARK_BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(WHEEL_BUILT): $(INSTALLED) hatch_build.py $(shell find remoting namesrv broker client cli proxy spark_connector faststream_broker testing -name '*.py')
-	rm -f dist/*.whl
-	@echo "Compiling the hot path into a wheel (two to four minutes)"
-	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
-	  --no-deps --wheel-dir dist .
-	@touch $@
-
-$(COMPILED): $(WHEEL_BUILT)
-	rm -rf $@
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ dist/rmq-*.whl
-
 # Reinstalled when the dependencies change.
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker, gRPC and the command rmq into $(VENV) (about 140 MB)"
-	$(PIP_INSTALL) -e '.[cli,proxy]'
+	@echo "Installing the broker, gRPC and the command rmq into $(VENV) (about 200 MB)"
+	$(PIP_INSTALL) -e '.[$(RUN_EXTRAS)]'
 	@touch $@
+
+$(TESTABLE): pyproject.toml constraints.txt
+	$(create-venv)
+	@echo "Installing the broker and the tools of developers into $(VENV) (about 400 MB)"
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(RUNNABLE)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(create-venv)
-	@echo "Installing the broker and all tools of developers into $(VENV) (about 1.2 GB)"
-	$(PIP_INSTALL) -e '.[dev]'
-	@touch $@ $(RUNNABLE)
+	@echo "Installing the broker, the tools of developers and Spark into $(VENV) (about 1.2 GB)"
+	$(PIP_INSTALL) -e '.[dev-spark]'
+	@touch $@ $(TESTABLE) $(RUNNABLE)
 
 define create-venv
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -147,7 +162,7 @@ $(SPARK_BENCH_INSTALLED): pyproject.toml constraints.txt
 	sed 's/^pyspark==.*/pyspark==$(SPARK_BENCH_PYSPARK)/' constraints.txt > $(SPARK_BENCH_VENV)/constraints.txt
 	@echo "Installing the broker and PySpark $(SPARK_BENCH_PYSPARK) into $(SPARK_BENCH_VENV)"
 	$(SPARK_BENCH_VENV)/bin/python -m pip install --disable-pip-version-check \
-	  -c $(SPARK_BENCH_VENV)/constraints.txt -e '.[broker,spark]'
+	  -c $(SPARK_BENCH_VENV)/constraints.txt -e '.[compile,spark]'
 	@touch $@
 
 # `make docs` has a separate environment, too: `make test` needs nothing of it.

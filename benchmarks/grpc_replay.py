@@ -6,7 +6,7 @@ core. The broker's gRPC port, `rmq-proxy` and the broker behind it are measured.
 
 python -m benchmarks.grpc_replay                                     5 windows of 4 s
 python -m benchmarks.grpc_replay --against DIR --rounds 7            and another checkout, in turns
-PYTHONPATH=build/compiled python -m benchmarks.grpc_replay           our code compiled
+RMQ_COMPILE=0 python -m benchmarks.grpc_replay                       our code interpreted
 
 `DIR` is as for `python -m benchmarks --against`.
 """

@@ -7,6 +7,7 @@ requests that the loop reads at once varies.
 
 python -m benchmarks.instructions                    all loads, both serializations
 python -m benchmarks.instructions --only send        one load; may be repeated
+python -m benchmarks.instructions --both-forms       our code interpreted, with the compiled form beside it
 python -m benchmarks.instructions --against ../old   compare with another checkout
 python -m benchmarks.instructions --functions 15     also the C functions with the most instructions
 python -m benchmarks.instructions --python A --python B   only these interpreters, with our code installed
@@ -262,6 +263,11 @@ class Subject:
         return cls(Path(sys.executable), environment_of(checkout))
 
     @classmethod
+    def interpreted(cls) -> Subject:
+        """This interpreter, with the sources of this program's checkout."""
+        return cls(Path(sys.executable), {**environment_of(None), "RMQ_COMPILE": "0"})
+
+    @classmethod
     def installed(cls, python: Path) -> Subject:
         """An interpreter with our code among its packages."""
         environment = environment_of(None)
@@ -464,9 +470,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=LOADS, help="a load; may be repeated")
     parser.add_argument("--serialization", choices=_SERIALIZATIONS, help="only this serialization")
     parser.add_argument("--against", type=Path, help="compare with another checkout, or an installed wheel")
+    parser.add_argument("--both-forms", action="store_true", help="compare interpreted and compiled")
     parser.add_argument("--python", type=Path, action="append", help="an interpreter; may be repeated")
     parser.add_argument("--jobs", type=int, default=1, help="interpreters that are measured at a time")
-    parser.add_argument("--peer-name", default="before", help="heading of the other checkout's column")
     parser.add_argument("--functions", type=int, default=0, help="C functions to print")
     parser.add_argument("--write", type=Path, help="file for the table")
     chosen = parser.parse_args()
@@ -486,11 +492,14 @@ def main() -> None:
             results = list(threads.map(counted, subjects))
         builds = [subject.build() for subject in subjects]
         table = table_of_pythons(list(zip(builds, results, strict=True)))
+    elif chosen.both_forms:
+        conditions = f"{conditions}: Python {Subject.interpreted().build().python}."
+        table = _table(counted(Subject.interpreted()), counted(Subject.of_checkout(None)), "compiled")
     else:
         ours = counted(Subject.of_checkout(None))
         peer = counted(Subject.of_checkout(chosen.against)) if chosen.against else []
         conditions = f"{conditions}: {python_build()}."
-        table = _table(ours, peer, chosen.peer_name)
+        table = _table(ours, peer, "before")
     print(f"\n{table}")
     if chosen.write is not None:
         write_between(chosen.write, marks, f"{paragraph(conditions)}\n\n{table}")

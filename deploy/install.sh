@@ -3,9 +3,9 @@
 #
 #   sh deploy/install.sh SOURCE PREFIX [EXTRA]     SOURCE: a checkout; EXTRA: broker (default), proxy or spark
 #
-# PYTHON names the interpreter (python3; 3.11 or newer). COMPILE=1 compiles the hot path, which needs a C compiler
-# and takes two minutes. PREFIX is replaced as a whole if it is an environment already: stop the daemons before.
-# Settings and messages are never in it.
+# PYTHON names the interpreter (python3; 3.11 or newer). The hot path is compiled if there is a C compiler, in about
+# a minute; RMQ_COMPILE=0 leaves it interpreted, and RMQ_COMPILE=1 fails without a compiler. PREFIX is replaced as a
+# whole if it is an environment already: stop the daemons before. Settings and messages are never in it.
 set -eu
 umask 022
 
@@ -25,10 +25,17 @@ wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
 "$python" -m venv --clear "$prefix"
 pip="$prefix/bin/python -m pip --quiet --disable-pip-version-check --no-cache-dir"
-# A wheel, not the folder: what is installed is then what is published, and the checkout may go.
-if [ "${COMPILE:-0}" = 1 ]; then
-  export HATCH_BUILD_HOOK_ENABLE_CUSTOM=true
+if [ -z "${RMQ_COMPILE:-}" ]; then
+  RMQ_COMPILE=1
+  find_compiler='import sys; from compiling.c_compiler import find_c_compiler as find; found = find()
+sys.exit(found if isinstance(found, str) else 0)'
+  reason=$(PYTHONPATH=$source "$prefix/bin/python" -c "$find_compiler" 2>&1) || {
+    echo "install.sh: the broker will run interpreted, at about twice the CPU per message: $reason" >&2
+    RMQ_COMPILE=0
+  }
 fi
+export RMQ_COMPILE
+# A wheel, not the folder: what is installed is then what is published, and the checkout may go.
 $pip wheel --no-deps --wheel-dir "$wheels" "$source"
 $pip install -c "$source/constraints.txt" "$(echo "$wheels"/rmq-*.whl)[$extra]"
 

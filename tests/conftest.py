@@ -1,9 +1,12 @@
-"""Set-up of all tests: event loops, scheduling with `-n 2`, generated examples, unhandled errors.
+"""Set-up of all tests: event loops, parts of the suite, scheduling, generated examples, unhandled errors.
 
 An async test runs on uvloop, as the daemons do; `--event-loop asyncio-debug` runs all of them on asyncio in
 debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_time` (timers cost no time),
 `long` (long and rare: deselected without `--long`; `--long -m long` selects these tests alone), `interpreted`
 (replaces a part of a module that wheels have compiled: skipped where the hot path is compiled).
+
+`make test` runs the part `quick`: unit and integration tests without those marked `thorough`, and tests of
+other folders that are marked `smoke`. `make test-all` runs the rest.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from rmq_remoting.build_form import BUILD_FORM, IS_COMPILED
+from rmq_remoting.build_form import BUILD_FORM, IS_COMPILED, why_interpreted
 from tests.support.loops import LOOPS, new_loop
 
 # Installed, it is loaded by its entry point.
@@ -36,6 +41,14 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
+# The folders of the part `quick`, and the order of all folders: the quickest first.
+_QUICK = ("unit", "integration")
+_ORDER = (*_QUICK, "deploy", "interop", "spark", "cluster", "crash")
+_HERE = Path(__file__).parent
+# These need PySpark, which an installation for `make test` does not have.
+_WITHOUT_SPARK = find_spec("pyspark") is None
+collect_ignore = ["spark", "unit/spark"] if _WITHOUT_SPARK else []
+
 _loop_errors: list[dict[str, Any]] = []
 
 
@@ -47,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="event loop of async tests",
     )
     parser.addoption("--long", action="store_true", help="run the long and rare tests, too")
+    parser.addoption("--part", choices=["quick", "rest"], help="what `make test` or `make test-all` runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,26 +68,56 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: run on a loop whose timers cost no time")
     config.addinivalue_line("markers", "long: long and rare, for `make test-long`")
     config.addinivalue_line("markers", "interpreted: needs modules that are not compiled")
+    config.addinivalue_line("markers", "smoke: for `make test`, though its folder is for `make test-all`")
+    config.addinivalue_line("markers", "thorough: for `make test-all`, though its folder is for `make test`")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell ignores SIGINT for background jobs. Programs that tests end by SIGINT would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_report_header() -> str:
-    return f"hot path: {BUILD_FORM}"
+def pytest_report_header() -> list[str]:
+    lines = [f"hot path: {BUILD_FORM}" if IS_COMPILED else f"hot path: interpreted: {why_interpreted()}"]
+    if _WITHOUT_SPARK:
+        lines.append("without Spark's tests: `make install` installs PySpark")
+    return lines
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=_folder_number)
     if IS_COMPILED:
         for item in items:
             if item.get_closest_marker("interpreted") is not None:
                 item.add_marker(pytest.mark.skip("is for the interpreted form only"))
-    if config.getoption("--long"):
-        return
-    long_ones = [item for item in items if item.get_closest_marker("long") is not None]
-    if long_ones:
-        config.hook.pytest_deselected(items=long_ones)
-        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+    if not config.getoption("--long"):
+        _deselect(config, items, lambda item: item.get_closest_marker("long") is not None)
+    part = config.getoption("--part")
+    if part is not None:
+        _deselect(config, items, lambda item: _is_quick(item) != (part == "quick"))
+
+
+def _folder_number(item: pytest.Item) -> int:
+    folder = item.path.relative_to(_HERE).parts[0]
+    return _ORDER.index(folder) if folder in _ORDER else len(_ORDER)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    if item.path.relative_to(_HERE).parts[0] in _QUICK:
+        return item.get_closest_marker("thorough") is None
+    return item.get_closest_marker("smoke") is not None
+
+
+def _deselect(
+    config: pytest.Config, items: list[pytest.Item], is_left_out: Callable[[pytest.Item], bool]
+) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+    items[:] = [item for item in items if not is_left_out(item)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("--part") == "quick":
+        terminalreporter.write_line(
+            "Left out: foreign clients, Spark, crashes, clusters, deployment, pages (`make test-all`)"
+        )
 
 
 @pytest.hookimpl(optionalhook=True)

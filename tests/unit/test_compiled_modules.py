@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from compiling.form import MYPY_VERSION
+
 _ROOT = Path(__file__).parents[2]
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())
 _HOOK = _PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
@@ -65,7 +67,9 @@ def test_modules_are_listed_once_and_in_order() -> None:
 
 def test_the_compiler_is_the_type_checker_of_this_project() -> None:
     constraints = (_ROOT / "constraints.txt").read_text().splitlines()
-    assert _HOOK["dependencies"][0].replace("[mypyc]", "") in constraints
+    compiler = _PROJECT["project"]["optional-dependencies"]["compile"][1].replace("[mypyc]", "")
+    assert compiler == f"mypy=={MYPY_VERSION}"
+    assert compiler in constraints
 
 
 def test_the_name_of_an_exception_has_one_type_in_a_function(module: ast.Module) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from ..allocator import keep_freed_memory
+from ..build_form import IS_COMPILED, why_interpreted
 from .configuration import SettingsError
 from .descriptor_reserve import RESERVE
 from .tasks import DaemonRestart, TaskSupervisor
@@ -122,6 +123,8 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
     with contextlib.suppress(RuntimeError):  # there is no standard error
         # A page of a mapped file that the disk cannot read ends the process by SIGBUS.
         faulthandler.enable()
+    if not IS_COMPILED:
+        log.info("hot path interpreted, at about twice the CPU per message cause=%s", why_interpreted())
     raise_file_limit()
     RESERVE.fill()
     keep_freed_memory(_KEPT_BYTES)
