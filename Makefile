@@ -56,10 +56,10 @@ dist: ## build wheel and sdist, check them, install and run the wheel; result: d
 	sh deploy/check_release.sh dist/release $(PYTHON)
 
 test: $(TESTABLE) compile lint types ## lint, types, and what a contributor needs: unit, integration, smoke tests
-	$(PYTEST) --part quick
+	$(PYTEST) --part quick --durations 15
 
 test-all: install types-all test-interpreted ## what `make test` leaves out: foreign clients, Spark, crashes, pages
-	$(PYTEST) --part rest
+	$(PYTEST) --part rest --durations 15
 
 test-interpreted: $(TESTABLE) ## the unit tests with the hot path interpreted
 	RMQ_COMPILE=0 $(PYTEST) tests/unit

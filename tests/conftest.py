@@ -6,7 +6,8 @@ debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_
 (replaces a part of a module that wheels have compiled: skipped where the hot path is compiled).
 
 `make test` runs the part `quick`: unit and integration tests without those marked `thorough`, and tests of
-other folders that are marked `smoke`. `make test-all` runs the rest.
+other folders that are marked `smoke`. A case is marked if its name contains the arguments of the mark.
+`make test-all` runs the rest.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: run on a loop whose timers cost no time")
     config.addinivalue_line("markers", "long: long and rare, for `make test-long`")
     config.addinivalue_line("markers", "interpreted: needs modules that are not compiled")
-    config.addinivalue_line("markers", "smoke: for `make test`, though its folder is for `make test-all`")
+    config.addinivalue_line(
+        "markers", "smoke(*parts): for `make test`, if the parts are in the name of the case"
+    )
     config.addinivalue_line("markers", "thorough: for `make test-all`, though its folder is for `make test`")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell ignores SIGINT for background jobs. Programs that tests end by SIGINT would inherit that.
@@ -103,7 +106,8 @@ def _folder_number(item: pytest.Item) -> int:
 def _is_quick(item: pytest.Item) -> bool:
     if item.path.relative_to(_HERE).parts[0] in _QUICK:
         return item.get_closest_marker("thorough") is None
-    return item.get_closest_marker("smoke") is not None
+    smoke = item.get_closest_marker("smoke")
+    return smoke is not None and all(part in item.name for part in smoke.args)
 
 
 def _deselect(

@@ -24,6 +24,7 @@ _ROUNDS = int(os.environ.get("RMQ_CRASH_ROUNDS", "2"))
 _FEWEST, _MOST = 200, 1200
 
 
+@pytest.mark.smoke("[SYNC_FLUSH]")
 @pytest.mark.timeout(60 + 30 * _ROUNDS)
 async def test_a_replica_replaces_a_killed_master(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)

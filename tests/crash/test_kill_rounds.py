@@ -33,6 +33,7 @@ _KILLED_AGAIN_SHARE = 0.25
 _START_SECONDS = 0.6
 
 
+@pytest.mark.smoke("[ASYNC_FLUSH]")
 @pytest.mark.timeout(60 + 15 * _ROUNDS)
 async def test_kill_9_under_load(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)

@@ -32,6 +32,7 @@ _SLACK_MS = 1000
 _LOAD_SECONDS = 3.0
 
 
+@pytest.mark.smoke("[SYNC_FLUSH]")
 @pytest.mark.timeout(60 + 20 * _ROUNDS)
 async def test_power_cuts_under_load(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)

@@ -105,6 +105,7 @@ def _of(events: list[Event], kind: str) -> list[Event]:
     return [event for event in events if event["event"] == kind]
 
 
+@pytest.mark.smoke("java", "local")
 async def test_a_simple_consumer_receives_what_was_sent(scenarios: Scenarios) -> None:
     events = await scenarios.run("normal", "NORMAL")
     received = _of(events, "received")

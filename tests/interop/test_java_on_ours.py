@@ -28,6 +28,7 @@ def shells(own_tool: JavaShell, own_shell: JavaShell) -> dict[str, JavaShell]:
 # --- sending ---
 
 
+@pytest.mark.smoke("ROCKETMQ")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("header", HEADERS)
 async def test_sends_in_every_mode(

@@ -25,6 +25,7 @@ def positions(frame: DataFrame) -> list[tuple[str, int, int]]:
     return sorted((row.brokerName, row.queueId, row.queueOffset) for row in rows)
 
 
+@pytest.mark.smoke
 def test_all_columns(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=1)
     message = Message(topic, b"\x00\xffbody", tags="blue", keys=["k1", "k2"], properties={"colour": "blå"})
