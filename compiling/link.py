@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,6 +65,6 @@ def _dotted(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}.new")
+    new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(text)
     new.replace(path)
