@@ -105,7 +105,7 @@ async def test_a_scan_counts_only_messages_that_are_read_from_the_disk(tmp_path:
     keys = _KEYS | {"coldDataScanEnable": "true", "dataReadAheadEnable": "false"}
     async with running_broker(tmp_path, **keys) as broker, broker.client() as client:
         await _fill(client, "T", 10)
-        if not broker.store.reader._warm.is_exact:
+        if not broker.store.reader.warm.is_exact:
             pytest.skip("the file system does not report which pages are in memory")
         pulled(await client.ask(pull("T")))
         assert (await _info(client)).runtime_table == {}
@@ -171,7 +171,7 @@ async def test_another_consumer_is_held_and_gets_one_message(slow: RunningBroker
         client.send(pull("T", offset=8))
         slowed = slow.services.pulls.slowed_pulls
         await until(lambda: slowed.count == 1)
-        slowed._clock = lambda: time.monotonic() + HOLD_SECONDS
+        slowed.clock = lambda: time.monotonic() + HOLD_SECONDS
         answer = await client.receive()
 
         assert [message.queue_offset for message in pulled(answer)] == [8]
@@ -279,14 +279,13 @@ async def test_reading_ahead_is_switched_off_and_on(slow: RunningBroker) -> None
         make_cold(slow.store)
         for offset in (0, 2):
             pulled(await client.ask(pull("T", "TOOLS_CONSUMER", offset=offset, count=2)))
-        queue = slow.store.queues.get("T", 0)
-        assert queue is not None
-        assert not slow.store.reader._sequential_reads.ends.get(("T", 0))
+        (ends_of_reads,) = slow.store.reader.caches
+        assert not ends_of_reads.get(("T", 0))
 
         succeeded(await client.ask(request(RequestCode.SET_COMMITLOG_READ_MODE, READ_AHEAD_MODE="0")))
         assert settings.data_read_ahead_enable
         pulled(await client.ask(pull("T", "TOOLS_CONSUMER", count=2)))
-        assert slow.store.reader._sequential_reads.ends.get(("T", 0))
+        assert ends_of_reads.get(("T", 0))
 
         wrong = await client.ask(request(RequestCode.SET_COMMITLOG_READ_MODE, READ_AHEAD_MODE="2"))
         assert wrong.code == ResponseCode.INVALID_PARAMETER

@@ -198,7 +198,7 @@ async def test_index_files_are_begun(tmp_path: Path, disk: SlowDisk) -> None:
         with disk.stopped():
             await honest.works(rounds=50)
         await until(lambda: index.end_offset == broker.store.max_phy_offset())
-        assert len(index._files.files) > 2
+        assert index.statistics().files > 2
 
 
 async def test_bit_maps_of_filters_are_written(tmp_path: Path, disk: SlowDisk) -> None:

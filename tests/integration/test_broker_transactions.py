@@ -241,7 +241,7 @@ async def test_a_stop_with_a_failing_disk_keeps_the_transactions_to_check(
     async with running.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
         place = sent(await client.ask(_half()))
-        flush_log = running.store._flusher.flush_log
+        flush_log = running.store.flush_log
         flush_log()
         if fails_at_last:
             succeeded(await client.ask(_end(place, COMMIT)))

@@ -11,12 +11,12 @@ from rmq_broker.store.api import MessageStore
 
 def make_cold(store: MessageStore) -> None:
     """Have the event loop's reads find no record in memory; reads in threads find all of them."""
-    store.reader._warm._preadv = _nothing_in_memory
+    store.reader.warm.preadv = _nothing_in_memory
 
 
 def make_warm(store: MessageStore) -> None:
     """Undo `make_cold`."""
-    store.reader._warm._preadv = os.preadv
+    store.reader.warm.preadv = os.preadv
 
 
 def _nothing_in_memory(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:

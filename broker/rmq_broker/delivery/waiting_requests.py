@@ -87,6 +87,7 @@ class WaitingRequests(ABC, Generic[Key, Request]):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` returns seconds."""
+        self.clock = clock
         self.count = 0
         self.size_bytes = 0
         # Of the task that calls `expire`, and of another one that looks after waiting requests.
@@ -94,7 +95,6 @@ class WaitingRequests(ABC, Generic[Key, Request]):
         self.check_demand = Demand(self._has_waiting)
         # Requests that `has_share` refused.
         self.refused = 0
-        self._clock = clock
         # Dictionaries without values: sets in the order of insertion, the longest-waiting request first.
         self._by_key: dict[Key, dict[Request, None]] = {}
         self._by_connection: dict[Connection, dict[Request, None]] = {}
@@ -131,7 +131,7 @@ class WaitingRequests(ABC, Generic[Key, Request]):
 
     def _last_tick(self, wait_seconds: float) -> int:
         """Return the tick in which the time of a request ends that waits from now on."""
-        return max(self._next_tick, int((self._clock() + wait_seconds) / TICK_SECONDS) + 1)
+        return max(self._next_tick, int((self.clock() + wait_seconds) / TICK_SECONDS) + 1)
 
     def _has_waiting(self) -> bool:
         return self.count > 0
@@ -139,7 +139,7 @@ class WaitingRequests(ABC, Generic[Key, Request]):
     def _keep(self, request: Request) -> None:
         if not self.count:
             # No tick was missed: while nothing waits, nobody calls `expire`.
-            self._next_tick = max(self._next_tick, int(self._clock() / TICK_SECONDS))
+            self._next_tick = max(self._next_tick, int(self.clock() / TICK_SECONDS))
             self.demand.arise()
             self.check_demand.arise()
         self._by_key.setdefault(request.key, {})[request] = None
@@ -153,7 +153,7 @@ class WaitingRequests(ABC, Generic[Key, Request]):
 
     def expire(self) -> None:
         """Let the requests answer whose time has ended; called every `TICK_SECONDS` while one waits."""
-        now = int(self._clock() / TICK_SECONDS)
+        now = int(self.clock() / TICK_SECONDS)
         while self._next_tick <= now:
             requests = self._by_tick.get(self._next_tick)
             if requests is not None:

@@ -87,14 +87,14 @@ class MessageStore(QueueReads):
         """
         root = settings.store_path_root_dir
         is_sync = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._settings = settings
+        self.settings = settings
         self._may_wait = may_wait
         self._lock: DirectoryLock | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._fine_path = settings.fine_checkpoint_path
         self._stop_marker = StopMarker(root)
-        self._queue_state = QueueStateFile(root / "rmq_queues.json")
-        self._checkpoint = Checkpoint()
+        self.queue_state = QueueStateFile(root / "rmq_queues.json")
+        self.checkpoint = Checkpoint()
         self.health = WriteHealth()
         self.health.refuse(_CLOSED, "the store is closed")
         self._preallocator = LogPreallocator(touch=not is_sync)
@@ -115,8 +115,8 @@ class MessageStore(QueueReads):
             bit_map_of=BitMapCalculator(commit_log, bit_map_of) if has_bit_maps and bit_map_of else None,
         )
         super().__init__(commit_log, queues, Reader(commit_log, pull_settings), is_batch)
-        self._deletions = TopicDeletions(
-            queues, self._queue_state, lambda: (commit_log.min_offset, commit_log.max_offset)
+        self.deletions = TopicDeletions(
+            queues, self.queue_state, lambda: (commit_log.min_offset, commit_log.max_offset)
         )
         self._replica: Replica | None = None
         self._data_confirmed: int | None = None
@@ -125,7 +125,7 @@ class MessageStore(QueueReads):
         self._flusher = Flusher(
             self.commit_log,
             self.queues,
-            self._checkpoint,
+            self.checkpoint,
             settings,
             self.health,
             self._flush_position,
@@ -184,10 +184,10 @@ class MessageStore(QueueReads):
 
     def open(self) -> None:
         """Lock the directory, load its files, recover. Raises StoreDamaged, OSError; blocks."""
-        root = self._settings.store_path_root_dir
+        root = self.settings.store_path_root_dir
         make_folder(root)
-        make_folder(self._settings.commit_log_dir)
-        self._lock = DirectoryLock(root, self._settings.commit_log_dir)
+        make_folder(self.settings.commit_log_dir)
+        self._lock = DirectoryLock(root, self.settings.commit_log_dir)
         try:
             self._open()
         except BaseException:
@@ -196,32 +196,32 @@ class MessageStore(QueueReads):
 
     def _open(self) -> None:
         stop = self._stop_marker.stop_kind()
-        loaded = Checkpoint.load(self._settings.checkpoint_path)
+        loaded = Checkpoint.load(self.settings.checkpoint_path)
         for name in loaded.__slots__:
-            setattr(self._checkpoint, name, getattr(loaded, name))
+            setattr(self.checkpoint, name, getattr(loaded, name))
         self.commit_log.load()
         self.truncation = self._truncation_file.apply(
             self.commit_log, self._fine_path, after_clean_stop=stop is StopKind.CLEAN
         )
         self.queues.load()
-        self._queue_state.load()
+        self.queue_state.load()
         if self.truncation is not None:
             stop = StopKind.MACHINE_CRASHED  # queues and index know more than the log
         is_clean = stop is StopKind.CLEAN
-        lacks_entries = self._queue_state.lacks_entries(
-            self.queues, self._checkpoint, after_clean_stop=is_clean
+        lacks_entries = self.queue_state.lacks_entries(
+            self.queues, self.checkpoint, after_clean_stop=is_clean
         )
         options = RecoveryOptions(
             fine_path=self._fine_path,
-            deleted=self._queue_state.deleted,
+            deleted=self.queue_state.deleted,
             rebuild=lacks_entries,
-            check_crc=self._settings.check_crc_on_recover,
-            delay_levels=self._settings.delay_levels,
+            check_crc=self.settings.check_crc_on_recover,
+            delay_levels=self.settings.delay_levels,
         )
-        self.recovery = recover(self.commit_log, self.queues, self._checkpoint, stop, options)
+        self.recovery = recover(self.commit_log, self.queues, self.checkpoint, stop, options)
         if self.commits is not None and not is_clean:
             self.commit_log.flush()  # consumers see only flushed messages
-        self._queue_state.limit_deletions(self.commit_log.max_offset)
+        self.queue_state.limit_deletions(self.commit_log.max_offset)
         self._flusher.opened(self.recovery.fine)
         if self.truncation is not None:
             self._lower_times()
@@ -230,12 +230,12 @@ class MessageStore(QueueReads):
             if self.truncation is not None:
                 self.epochs.truncate(self.truncation.offset)
         self.appender.last_timestamp_ms = max(
-            self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
+            self.checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
         )
         self.index.open(
             after_clean_stop=is_clean,
             same_boot=stop is StopKind.PROCESS_KILLED,
-            checkpoint_index_ms=self._checkpoint.index_timestamp_ms,
+            checkpoint_index_ms=self.checkpoint.index_timestamp_ms,
         )
         self._lower_index_time()
         self._stop_marker.running()
@@ -244,7 +244,7 @@ class MessageStore(QueueReads):
             self._preallocator.allocate_first(self.commit_log)
         log.info(
             "store opened path=%s last_stop=%r log=%d-%d records_read=%d",
-            self._settings.store_path_root_dir,
+            self.settings.store_path_root_dir,
             stop.value,
             self.commit_log.min_offset,
             self.commit_log.max_offset,
@@ -258,10 +258,10 @@ class MessageStore(QueueReads):
         """After a truncation: let the checkpoint count no message that was cut off. Raises OSError."""
         ends = [entry[0] for queue in self.queues if (entry := queue.last_entry()) is not None]
         newest_ms = self.commit_log.store_timestamp(max(ends)) if ends else 0
-        checkpoint = self._checkpoint
+        checkpoint = self.checkpoint
         for name in ("log_timestamp_ms", "queue_timestamp_ms", "index_timestamp_ms"):
             setattr(checkpoint, name, min(getattr(checkpoint, name), newest_ms))
-        checkpoint.save(self._settings.checkpoint_path)
+        checkpoint.save(self.settings.checkpoint_path)
 
     def _lower_index_time(self) -> None:
         """Let the checkpoint count no index file as flushed that is about to be rebuilt. Raises OSError.
@@ -269,9 +269,9 @@ class MessageStore(QueueReads):
         A rebuilt file ends at the same time as its predecessor.
         """
         flushed_ms = self.index.flushed_timestamp_ms
-        if flushed_ms < self._checkpoint.index_timestamp_ms:
-            self._checkpoint.index_timestamp_ms = flushed_ms
-            self._checkpoint.save(self._settings.checkpoint_path)
+        if flushed_ms < self.checkpoint.index_timestamp_ms:
+            self.checkpoint.index_timestamp_ms = flushed_ms
+            self.checkpoint.save(self.settings.checkpoint_path)
 
     def start(self) -> None:
         """Begin to flush, in the background or for each message, and to preallocate the log."""
@@ -322,7 +322,7 @@ class MessageStore(QueueReads):
             self.commits.close()
         self.replicas.stop()
         self._preallocator.close()
-        self._deletions.close()
+        self.deletions.close()
         self._flusher.close()
         self.index.close()
         self.commit_log.close()
@@ -357,8 +357,8 @@ class MessageStore(QueueReads):
         """Continue the deletion of topics after the disk has refused it."""
         while True:
             await asyncio.sleep(_DELETION_RETRY_SECONDS)
-            if self._deletions.failure is not None:
-                await asyncio.get_running_loop().run_in_executor(None, self._deletions.retry)
+            if self.deletions.failure is not None:
+                await asyncio.get_running_loop().run_in_executor(None, self.deletions.retry)
 
     def _log_flushed(self, offset: int) -> None:
         self._flushed_end = max(self._flushed_end, offset)
@@ -382,13 +382,13 @@ class MessageStore(QueueReads):
             log.error("store left as after a crash, because a flush failed cause=%s", self._flusher.failure)
             invalidate_written(self._fine_path)
             return
-        self._deletions.finish()
+        self.deletions.finish()
         self.index.flush()
-        self._flusher.flush()
+        self.flush()
         self.commit_log.drop_next()
         # Another broker may append here before this one does again; the file's offsets would be too low then.
         self._fine_path.unlink(missing_ok=True)
-        self._queue_state.save_ends(self.queues, self._checkpoint, self.commit_log.min_offset)
+        self.queue_state.save_ends(self.queues, self.checkpoint, self.commit_log.min_offset)
         self._stop_marker.stopped()
         self.all_is_flushed = True
 
@@ -487,6 +487,10 @@ class MessageStore(QueueReads):
         """
         return self.commit_log.record_boundaries(offset)
 
+    def flush(self) -> None:
+        """Flush the log, the queues and the checkpoint now. Raises OSError; blocks."""
+        self._flusher.flush()
+
     def flush_log(self) -> None:
         """Flush the log now. Raises OSError; blocks."""
         self._flusher.flush_log()
@@ -505,7 +509,7 @@ class MessageStore(QueueReads):
                 self.queues,
                 self.index,
                 self.appender.notify_arrival,
-                self._settings.delay_levels,
+                self.settings.delay_levels,
             )
             self._replica.confirm(self._data_confirmed)
         self._replica.append(offset, data)
@@ -543,7 +547,7 @@ class MessageStore(QueueReads):
         files are removed, by a thread. It raises OSError if the disk refuses that; the deletion is continued
         later.
         """
-        return self._deletions.delete(names)
+        return self.deletions.delete(names)
 
     @property
     def last_timestamp_ms(self) -> int:
@@ -628,12 +632,12 @@ class MessageStore(QueueReads):
 
     def runtime_info(self) -> dict[str, str]:
         """Return the figures that admin tools show of a store (Apache RocketMQ 5.3.3, getRuntimeInfo)."""
-        used_ratio = DiskUse.of(self._settings.store_path_root_dir).ratio
+        used_ratio = DiskUse.of(self.settings.store_path_root_dir).ratio
         return {
             "commitLogMinOffset": str(self.commit_log.min_offset),
             "commitLogMaxOffset": str(self.commit_log.max_offset),
             "commitLogDiskRatio": f"{used_ratio:.4f}",
-            f"commitLogDiskRatio_{self._settings.commit_log_dir}": f"{used_ratio:.4f}",
+            f"commitLogDiskRatio_{self.settings.commit_log_dir}": f"{used_ratio:.4f}",
             "consumeQueueDiskRatio": f"{used_ratio:.4f}",
             "dispatchBehindBytes": str(self.dispatch_behind_bytes),
             "pageCacheLockTimeMills": "0",

@@ -131,7 +131,7 @@ class Flusher:
     # --- in the thread ---
 
     def _tick(self, position: FlushPosition) -> None:
-        self._in_turn(self._flush_due, position)
+        self._in_turn(self.flush_due, position)
 
     def _in_turn(self, flush: Callable[[FlushPosition], None], position: FlushPosition) -> None:
         with self._one_at_a_time:
@@ -145,7 +145,8 @@ class Flusher:
                     self.flush_log.fail(error)
                 raise
 
-    def _flush_due(self, position: FlushPosition) -> None:
+    def flush_due(self, position: FlushPosition) -> None:
+        """Flush what is due by now; `run` calls it often, in a thread of its own. Raises OSError; blocks."""
         settings, now = self._settings, self._clock()
         since_log_ms = (now - self._log_flushed_at) * 1000
         least_bytes = settings.flush_commit_log_least_pages * PAGE_BYTES

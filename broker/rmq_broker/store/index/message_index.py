@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -29,13 +30,23 @@ from .state import IndexState, IndexStatistics
 
 log = logging.getLogger("rmq.store")
 
-_RETRY_S: Final = 5.0
-_IDLE_S: Final = 10.0
-# Bounds how much of the log is examined again after a crash if messages have no keys.
-_SAVE_EVERY_BYTES: Final = 64 << 20
 # How long a graceful stop may catch up.
 _STOP_CATCH_UP_S: Final = 2.0
 _LONG_SLICE_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPace:
+    """How often the index works in the background.
+
+    retry_seconds     pause after a failure
+    idle_seconds      pause while there is nothing to do
+    save_every_bytes  bound of how much of the log is examined again after a crash if messages have no keys
+    """
+
+    retry_seconds: float = 5.0
+    idle_seconds: float = 10.0
+    save_every_bytes: int = 64 << 20
 
 
 class MessageIndex:
@@ -59,6 +70,7 @@ class MessageIndex:
         "_wanted",
         "caches",
         "failure",
+        "pace",
         "put",
         "put_batch",
         "put_messages",
@@ -79,6 +91,7 @@ class MessageIndex:
         No producer waits for them then. None: they are made within `put`. `may_wait`: `put` may wait for the
         disk. Otherwise the index lags while the disk is slow.
         """
+        self.pace = IndexPace()
         self._query_settings = query_settings
         self._log = log_records
         self._files = IndexFiles(
@@ -174,12 +187,12 @@ class MessageIndex:
     async def run(self) -> None:
         """Catch up, create files in advance, flush full files; until cancelled."""
         while True:
-            await self._wait(await self._run_once())
+            await self._wait(await self.run_once())
 
-    async def _run_once(self) -> float:
+    async def run_once(self) -> float:
         """Run one round; return how long to wait before the next, in seconds."""
         if self._state is IndexState.OFF:
-            return _IDLE_S
+            return self.pace.idle_seconds
         try:
             await self._maintain_files()
             if self._state is IndexState.CATCHING_UP:
@@ -189,10 +202,10 @@ class MessageIndex:
                 self._recovered()
         except OSError as error:
             self._failed(error)
-            return _RETRY_S
+            return self.pace.retry_seconds
         if self._state is IndexState.CATCHING_UP:
             return self._catch_up.pause_s
-        return 0.0 if self._files.needs_file else _IDLE_S
+        return 0.0 if self.needs_file else self.pace.idle_seconds
 
     async def _wait(self, seconds: float) -> None:
         if seconds <= MAX_PAUSE_S:
@@ -209,7 +222,7 @@ class MessageIndex:
     async def _maintain_files(self) -> None:
         if self._flush_failure is not None:
             await self._rebuild_in_thread(self._flush_failure)
-        while self._files.needs_file:
+        while self.needs_file:
             await self._in_thread(self._files.prepare)
         if self._files.needs_flush:
             try:
@@ -219,7 +232,7 @@ class MessageIndex:
                 raise
             self._files.seal_full()
             await self._save_progress()
-        elif self.end_offset - self._progress.complete_to >= _SAVE_EVERY_BYTES:
+        elif self.end_offset - self._progress.complete_to >= self.pace.save_every_bytes:
             await self._save_progress()
 
     async def _warm(self) -> None:
@@ -291,7 +304,7 @@ class MessageIndex:
         """
         until = time.monotonic() + budget_s
         while self._state is IndexState.CATCHING_UP and time.monotonic() < until:
-            if self._files.needs_file:
+            if self.needs_file:
                 self._files.prepare()
             self._run_slice(min(budget_s, _LONG_SLICE_S))
         return self._state is IndexState.LIVE
@@ -380,6 +393,11 @@ class MessageIndex:
     def end_offset(self) -> int:
         """The log offset up to which every message is in the index."""
         return self._log.max_offset if self._state is IndexState.LIVE else self._catch_up.position
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether `run` has a file to create, or space to reserve."""
+        return self._files.needs_file
 
     @property
     def flushed_timestamp_ms(self) -> int:

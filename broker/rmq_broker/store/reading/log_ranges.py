@@ -49,7 +49,7 @@ class WarmLog:
     def __init__(self, commit_log: CommitLog, preadv: Preadv = os.preadv) -> None:
         self.is_exact = True
         self._log = commit_log
-        self._preadv = preadv
+        self.preadv = preadv
         self._flags = os.RWF_NOWAIT
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
 
@@ -63,7 +63,7 @@ class WarmLog:
             return None
         buffer = self._scratch[:size] if size <= _SCRATCH_BYTES else memoryview(bytearray(size))
         try:
-            got = found.read_into(buffer, offset - found.start, self._flags, self._preadv)
+            got = found.read_into(buffer, offset - found.start, self._flags, self.preadv)
         except BlockingIOError:
             raise ColdData from None
         except OSError as error:

@@ -34,13 +34,14 @@ class Reader:
 
     def __init__(self, commit_log: CommitLog, settings: PullSettings, preadv: Preadv = os.preadv) -> None:
         self.statistics = ReadStatistics()
+        # Memory of the machine: the newest bytes of the log, up to a share of it, are probably in memory.
+        self.memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.warm = WarmLog(commit_log, preadv)
         self._log = commit_log
         self._settings = settings
         self._selector = EntrySelector(settings)
-        self._warm = WarmLog(commit_log, preadv)
         self._sequential_reads = SequentialReads()
         self.caches = (self._sequential_reads.ends,)
-        self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def is_recent(self, physical_offset: int) -> bool:
         """Estimate whether a message is still in memory, by its distance from the log's end."""
@@ -131,7 +132,7 @@ class Reader:
             if raw is None:
                 raise ColdData
             if properties is not None and raw:
-                filtered = self._selector.filter(request, raw, self._warm)
+                filtered = self._selector.filter(request, raw, self.warm)
                 if counts_cold and not self._counts_disk_alone:
                     filtered.result.cold_bytes = self._cold_bytes(filtered.tested)
                 return self._counted(filtered.result)
@@ -139,9 +140,9 @@ class Reader:
             if isinstance(selected, GetResult):
                 return selected
             selection = selected
-            if selection.begins_in_gap or (selection.is_old and not self._warm.is_exact):
+            if selection.begins_in_gap or (selection.is_old and not self.warm.is_exact):
                 raise ColdData
-            result = fetch(request, selection, self._warm.read)
+            result = fetch(request, selection, self.warm.read)
         except ColdData:
             ahead = self._sequential_reads if self._settings.data_read_ahead_enable else None
             cold_log = ColdLog(self._log.files, ahead)
@@ -171,7 +172,7 @@ class Reader:
                     return None
                 if tags_codes is not None and tags_code not in tags_codes:
                     return None
-                record = self._warm.read(physical_offset, size)
+                record = self.warm.read(physical_offset, size)
                 if record is None:
                     return None
                 records.append(bytes(record))
@@ -203,16 +204,16 @@ class Reader:
         `known_size`: the size of a record that this process has written there, which is not checked again.
         Raises OSError, and ColdData if the record is not in memory.
         """
-        if not self._warm.is_exact and not self.is_recent(physical_offset):
+        if not self.warm.is_exact and not self.is_recent(physical_offset):
             raise ColdData
         if known_size:
-            known = self._warm.read(physical_offset, known_size)
+            known = self.warm.read(physical_offset, known_size)
             return None if known is None else bytes(known)
-        head = self._warm.read(physical_offset, 4)
+        head = self.warm.read(physical_offset, 4)
         size = 0 if head is None else int.from_bytes(head, "big")
         if size < MIN_RECORD_BYTES:
             return None
-        found = self._warm.read(physical_offset, size)
+        found = self.warm.read(physical_offset, size)
         record = None if found is None else bytes(found)
         return None if record is None or parse_record(record, 0, physical_offset) is None else record
 
@@ -221,7 +222,7 @@ class Reader:
 
         Raises OSError, and ColdData if the record is not in memory.
         """
-        head = self._warm.read(physical_offset, MIN_RECORD_BYTES)
+        head = self.warm.read(physical_offset, MIN_RECORD_BYTES)
         return -1 if head is None else store_timestamp_at(bytes(head), 0)
 
     def _bulk_limits(self, max_bytes: int) -> TransferLimits | None:
@@ -237,18 +238,18 @@ class Reader:
         return TransferLimits(count, min(max_bytes, most_bytes))
 
     def _recent_from(self) -> int:
-        recent_bytes = self._memory_bytes * self._settings.access_message_in_memory_max_ratio // 100
+        recent_bytes = self.memory_bytes * self._settings.access_message_in_memory_max_ratio // 100
         return self._log.max_offset - recent_bytes
 
     def _cold_before(self) -> int:
         """Return the log offset before which messages may be cold (Apache: checkInColdAreaByCommitOffset)."""
-        hot_bytes = self._memory_bytes * self._settings.access_message_in_memory_hot_ratio // 100
+        hot_bytes = self.memory_bytes * self._settings.access_message_in_memory_hot_ratio // 100
         return self._log.max_offset - hot_bytes
 
     @property
     def _counts_disk_alone(self) -> bool:
         """Whether only reads from the disk count as cold. Without RWF_NOWAIT, the distance decides alone."""
-        return self._settings.cold_data_scan_enable and self._warm.is_exact
+        return self._settings.cold_data_scan_enable and self.warm.is_exact
 
     def _cold_bytes(self, entries: Sequence[Entry | BatchEntry]) -> int:
         """Return how much of the log these entries have where messages may be cold."""

@@ -72,7 +72,7 @@ class _Broker:
         await self.delivery.delayed.deliver_due()
 
     async def flush_log(self) -> None:
-        self.delivery.store._flusher.flush_log()
+        self.delivery.store.flush_log()
 
     async def write_offsets(self) -> None:
         offsets = self.delivery.delay_offsets
@@ -86,7 +86,7 @@ class _Broker:
     async def flush(self) -> None:
         """Flush all files in turn."""
         await self.write_offsets()
-        self.delivery.store._flusher.flush()
+        self.delivery.store.flush()
         await self.write_offsets()
 
     @property
@@ -160,7 +160,7 @@ async def test_messages_before_the_offsets_in_the_file_are_not_redelivered(tmp_p
         for _ in range(2):
             await broker.flush()
         broker.delivery.writer.put(inner("T", b"20"), 1)
-        broker.delivery.store._flusher.flush()
+        broker.delivery.store.flush()
         await broker.delivery.pass_seconds(1)  # delivered, but not flushed
         disk.lose_power()
         broker.delivery.close()

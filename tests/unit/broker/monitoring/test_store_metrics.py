@@ -135,7 +135,7 @@ async def test_cold_reads(observed: _Observed) -> None:
         raise BlockingIOError
 
     reader = observed.store.reader
-    reader._warm._preadv = cold
+    reader.warm.preadv = cold
     result = reader.get_now(queue, 0, 32, None)
     assert isinstance(result, ColdRead)
     size = len(reader.finish(result.run()).body)

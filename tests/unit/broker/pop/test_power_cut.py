@@ -179,7 +179,7 @@ class _Broker:
             await self.flush_log()
 
     async def flush_log(self) -> None:
-        self.broker.store._flusher.flush_log()
+        self.broker.store.flush_log()
         if self._disk.is_on:
             flushed = self.broker.store.commit_log.flushed_offset
             self._flushed_acks |= {number for number, end in self.acked.items() if end <= flushed}
@@ -199,7 +199,7 @@ class _Broker:
         await self.write_orders()
         await self.write_offsets()
         await self.flush_log()
-        self.broker.store._flusher.flush()
+        self.broker.store.flush()
         await self.commit()
         await self.write_offsets()
 

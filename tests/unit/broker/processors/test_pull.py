@@ -42,7 +42,7 @@ class _Broker(LocalBroker):
         super().__init__(folder, **{**small_pool, **keys})  # type: ignore[arg-type]
         self.seconds = time.monotonic()
         self.held = self.services.pulls.held_pulls
-        self.held._clock = lambda: self.seconds
+        self.held.clock = lambda: self.seconds
         self.processor = self.processors.pull
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
 

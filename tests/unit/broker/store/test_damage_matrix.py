@@ -60,11 +60,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = opened(root, **SIZES)
     store.index.catch_up()
     _fill(store, 0, MESSAGES // 2)
-    store._flusher.flush()
+    store.flush()
     store.index.flush()
-    store._queue_state.save_ends(store.queues, store._checkpoint, 0)
+    store.queue_state.save_ends(store.queues, store.checkpoint, 0)
     _fill(store, MESSAGES // 2, MESSAGES)
-    store._flusher.flush()
+    store.flush()
     copy_of(root, roots / "left")
     store.index.flush()
     store.close()
@@ -95,7 +95,7 @@ def check_whole(root: Path) -> None:
         assert put(store, b"next", topic)[1] == MESSAGES // 2
     assert store.index.catch_up()
     _check_keys(store)
-    store._flusher.flush()
+    store.flush()
     store.index.flush()
     store.close()
     assert check_agreement(root) == MESSAGES + 2

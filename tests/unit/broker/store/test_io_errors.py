@@ -17,6 +17,7 @@ import pytest
 
 from rmq_broker.store.durability import Durability
 from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.index.message_index import IndexPace
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint, invalidate_written
 from rmq_broker.store.recovery.stop_marker import StopKind
@@ -129,11 +130,11 @@ async def test_a_failed_flush_of_the_log_ends_writing(tmp_path: Path, mode: str)
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "fsync"])
 async def test_an_index_that_cannot_be_written_refuses_no_message(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str
+    tmp_path: Path, disk: Disk, call: str
 ) -> None:
     """It catches up when the disk can be written again."""
-    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
     store = started(tmp_path, maxIndexNum=50)
+    store.index.pace = IndexPace(retry_seconds=0.01)
     put_keys(store, range(60))
     disk.failing[call] = "/index/"
     put_keys(store, range(60, 240))
@@ -204,7 +205,7 @@ async def test_a_deletion_that_cannot_be_persisted_is_continued(
     if is_repeated:
         store.delete_topics(["Unknown"]).result()
     else:
-        store._deletions.retry()
+        store.deletions.retry()
     assert "files of deleted topics removed" in caplog.text
     assert store.queues.write_out()
     assert bodies(store, "Topic0") == [b"new"]

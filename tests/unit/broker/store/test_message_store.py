@@ -260,7 +260,7 @@ async def test_stopping_a_store_that_was_never_started(tmp_path: Path) -> None:
 async def test_close_ends_flushing(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.start()
-    tasks = list(store._tasks)
+    tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith("store-")]
     assert tasks
     store.close()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -89,7 +89,7 @@ def test_flushed_messages_stay_and_the_rest_is_a_prefix(tmp_path: Path, seed: in
     for _ in range(3):
         store = open_again()
         write(store, chance, chance.randrange(1, 120))
-        store._flusher.flush()
+        store.flush()
         flushed = content_of(root)
         certain = appended(root)
         write(store, chance, chance.randrange(1, 120))
@@ -122,7 +122,7 @@ def test_a_power_cut_during_recovery(tmp_path: Path, seed: int) -> None:
 
     store = open_again()
     write(store, chance, 80)
-    store._flusher.flush()
+    store.flush()
     flushed = content_of(root)
     certain = appended(root)
     write(store, chance, 80)
@@ -207,7 +207,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 def test_exactly_the_flushed_messages_survive(watched: Watched) -> None:
     put(watched.store, b"flushed")
-    watched.store._flusher.flush()
+    watched.store.flush()
     put(watched.store, b"not flushed")
     assert bodies(watched.power_lost()) == [b"flushed"]
 
@@ -216,7 +216,7 @@ def test_a_new_file_that_was_not_flushed_before_a_kill_is_flushed_after_it(watch
     """And its name, too: the next process does not know that the file is new."""
     put(watched.store, b"flushed")
     store = watched.killed()
-    store._flusher.flush()
+    store.flush()
     assert bodies(watched.power_lost()) == [b"flushed"]
 
 
@@ -225,15 +225,15 @@ def test_messages_of_a_failed_flush_survive_a_restart_and_a_power_cut(watched: W
     """Linux keeps the pages of a failed flush in memory as if they were on the disk."""
     for number in range(300):  # more than a page of entries
         put(watched.store, b"%d" % number)
-    watched.store._flusher.flush()
+    watched.store.flush()
     for number in range(300, 700):
         put(watched.store, b"%d" % number)
     watched.failing = failing
     with pytest.raises(OSError, match="Input/output error"):
-        watched.store._flusher.flush()
+        watched.store.flush()
     watched.failing = ""
     store = watched.killed_before_cleanup()
-    store._flusher.flush()
+    store.flush()
     store = watched.power_lost()
     assert bodies(store) == [b"%d" % number for number in range(700)]
     store.close()
@@ -264,7 +264,7 @@ def test_offsets_of_deleted_messages_are_not_reused(watched: Watched) -> None:
     store = watched.store
     put(store, bytes(7900), "Quiet")
     put(store, bytes(1800), "Busy")
-    store._flusher.flush_log()
+    store.flush_log()
     if store.commit_log.oldest_file is not None:
         store.commit_log.oldest_file.unlink()
         store.commit_log.remove_oldest()
@@ -274,12 +274,12 @@ def test_offsets_of_deleted_messages_are_not_reused(watched: Watched) -> None:
 def test_a_topic_deleted_behind_the_end_that_a_power_cut_leaves(watched: Watched) -> None:
     """The topic's new messages are at log offsets of lost ones: they do not count as deleted."""
     put(watched.store, b"flushed", "Other")
-    watched.store._flusher.flush()
+    watched.store.flush()
     put(watched.store, bytes(3000), "TopicA")
     watched.store.delete_topics(["TopicA"]).result()
     assert watched.power_lost().max_offset("TopicA", 0) == 0
     put(watched.store, b"new")
-    watched.store._flusher.flush_log()
+    watched.store.flush_log()
     assert bodies(watched.killed()) == [b"new"]
 
 
@@ -299,7 +299,7 @@ def test_a_power_cut_while_an_index_is_rebuilt_that_an_operator_removed(tmp_path
         put(store, b"", properties=b"KEYS\x01k%d\x02" % number)
     store.index.catch_up()
     store.index.flush()
-    store._flusher.flush()
+    store.flush()
     store.close()
     assert Checkpoint.load(tmp_path / "checkpoint").index_timestamp_ms > 0
     shutil.rmtree(tmp_path / "index")

@@ -178,8 +178,8 @@ def test_a_start_that_cannot_read_the_log_names_the_file(
 def test_a_start_that_cannot_read_a_small_file_names_it(tmp_path: Path, name: str) -> None:
     store = opened(tmp_path)
     fill(store, 50)
-    store._flusher.flush()
-    store._queue_state.note_deleted({"Gone": 0}, 0)
+    store.flush()
+    store.queue_state.note_deleted({"Gone": 0}, 0)
     store.close()
     with unreadable_file(tmp_path / name), pytest.raises(OSError, match=rf"Input/output error: '.*{name}'"):
         opened(tmp_path)

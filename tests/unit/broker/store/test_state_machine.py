@@ -156,13 +156,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.store._flusher.flush()
+        self.store.flush()
         self.certain = self.log_end
 
     @rule()
     def flush_log(self) -> None:
         """Flush the log, as with synchronous flushing."""
-        self.store._flusher.flush_log()
+        self.store.flush_log()
         self.certain = self.log_end
 
     @rule()

@@ -99,12 +99,12 @@ class _TimerSteps:
         await self.delivery.pass_seconds(self._chance.choice([0, 0.1, 0.7, 1, 5, 60]))
 
     async def flush_log(self) -> None:
-        self.delivery.store._flusher.flush_log()
+        self.delivery.store.flush_log()
 
     async def flush(self) -> None:
         """Flush all files in turn."""
         await self.delivery.timers.flush()
-        self.delivery.store._flusher.flush()
+        self.delivery.store.flush()
         await self.delivery.timers.flush()
 
     @property

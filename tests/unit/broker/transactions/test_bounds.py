@@ -45,7 +45,7 @@ async def test_an_open_transaction_does_not_hold_up_the_others(tmp_path: Path) -
         assert _needed(broker, HALF) <= 1 + _A_ROUND
         assert _needed(broker, OP) <= 2
         assert len(broker.service.ops._written) <= 2
-    broker.store._flusher.flush()
+    broker.store.flush()
     commit_log = broker.store.commit_log
     while len(commit_log.files) > 2 and commit_log.oldest_file is not None:
         commit_log.oldest_file.unlink()

@@ -82,7 +82,7 @@ class _TransactionSteps:
         self.broker.service.ops.write()
 
     async def flush_log(self) -> None:
-        self.broker.store._flusher.flush_log()
+        self.broker.store.flush_log()
 
     async def keep_progress(self) -> None:
         self.broker.service.progress.look()
@@ -91,7 +91,7 @@ class _TransactionSteps:
     async def flush(self) -> None:
         """Flush all files in turn."""
         await self.keep_progress()
-        self.broker.store._flusher.flush()
+        self.broker.store.flush()
         await self.keep_progress()
 
     async def lose_power(self) -> None:

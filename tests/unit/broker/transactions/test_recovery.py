@@ -165,11 +165,11 @@ async def test_a_stop_with_a_failing_disk_commits_no_offsets(
 
     broker = TransactionBroker(tmp_path)
     place = broker.send()
-    broker.store._flusher.flush_log()
+    broker.store.flush_log()
     broker.end(COMMIT, place)
     monkeypatch.setattr(CommitLog, "flush", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        broker.store._flusher.flush_log()
+        broker.store.flush_log()
 
     await broker.service.stop()
     assert _positions(broker) == (NO_OFFSET, NO_OFFSET)

@@ -7,13 +7,14 @@ import errno
 import mmap
 import os
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.store.errors import StoreUnavailable
-from rmq_broker.store.flushing.flusher import FlushPosition
+from rmq_broker.store.flushing.flusher import Flusher, FlushPosition
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.checkpoint import Checkpoint
 from rmq_broker.store.recovery.stop_marker import StopKind
@@ -75,28 +76,37 @@ async def test_everything_is_flushed_in_the_background(tmp_path: Path) -> None:
     store.close()
 
 
+class _Calls:
+    """A clock that counts its calls: each pass of a flusher looks at it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> float:
+        self.count += 1
+        return time.monotonic()
+
+
 async def test_an_idle_store_writes_nothing(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = started(tmp_path)
-    passes = 0
-    flush = store._flusher._flush_due
-
-    def counted(reached: FlushPosition) -> None:
-        nonlocal passes
-        flush(reached)
-        passes += 1
-
-    monkeypatch.setattr(store._flusher, "_flush_due", counted)
+    store, calls = opened(tmp_path, flushIntervalCommitLog=2, flushIntervalConsumeQueue=2), _Calls()
     put(store)
+    position = FlushPosition(store.last_timestamp_ms, store.entries_end)
+    parts = (store.commit_log, store.queues, Checkpoint(), store.settings, store.health)
+    flusher = Flusher(*parts, lambda: position, clock=calls)
+    running = asyncio.create_task(flusher.run())
     await until(lambda: checkpoint_of(tmp_path).queue_timestamp_ms > 0)
-    passes = 0
-    await until(lambda: passes > 1)
+    seen = calls.count
+    await until(lambda: calls.count > seen + 5)
     flushes = disk.flushes
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    await until(lambda: passes > 6)
+    seen = calls.count
+    await until(lambda: calls.count > seen + 10)
     assert (disk.flushes, synced) == (flushes, [])
+    running.cancel()
+    flusher.close()
     store.close()
 
 
@@ -116,7 +126,7 @@ async def test_a_failed_flush_ends_writing_for_good(tmp_path: Path, disk: Disk) 
             attempt(store)
     assert store.get("TopicA", 0, 0, 32, None).count == 2  # reading goes on
     with pytest.raises(OSError, match="an earlier flush failed"):
-        store._flusher.flush()
+        store.flush()
     await store.stop()
     assert disk.flushes == flushes
     assert (tmp_path / "abort").exists()
@@ -133,7 +143,7 @@ async def test_after_a_failed_flush_the_next_start_checks(tmp_path: Path, disk: 
     store = opened(tmp_path)
     assert store.recovery is not None and store.recovery.stop is StopKind.PROCESS_KILLED
     put(store)
-    store._flusher.flush()
+    store.flush()
     store.close()
     assert check_agreement(tmp_path) == 2
 
@@ -198,12 +208,12 @@ def test_names_of_new_files_are_flushed(tmp_path: Path, monkeypatch: pytest.Monk
     store = opened(tmp_path)
     put(store)
     synced.clear()
-    store._flusher.flush()
+    store.flush()
     folders = ("commitlog", "consumequeue/TopicA/0", "consumequeue/TopicA", "consumequeue", "checkpoint")
     assert synced >= {str(tmp_path / folder) for folder in folders} | {str(tmp_path)}
     synced.clear()
     put(store)
-    store._flusher.flush()
+    store.flush()
     assert synced == {str(tmp_path / name) for name in ("checkpoint", "rmq_checkpoint")}
     store.close()
 
@@ -218,40 +228,49 @@ def test_the_abort_file_is_durable_before_the_store_is_open(
     assert synced[-1] == tmp_path.name
 
 
-@pytest.mark.interpreted
-def test_queues_that_are_slow_to_write_are_written_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, takes, written = 0.0, 0.0, []
+class _SlowQueues:
+    """Queues that take a number of seconds to write; a clock shows them."""
 
-    def write_out() -> bool:
-        nonlocal now
-        written.append(round(now, 3))
-        now += takes
+    def __init__(self) -> None:
+        self.now = self.takes = 0.0
+        self.written: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def write_out(self) -> bool:
+        self.written.append(round(self.now, 3))
+        self.now += self.takes
         return True
 
-    store = opened(tmp_path)
-    flusher = store._flusher
-    monkeypatch.setattr(flusher, "_clock", lambda: now)
-    monkeypatch.setattr(flusher._queues, "write_out", write_out)
-    monkeypatch.setattr(flusher, "_flush_queues", lambda reached: None)
-    flusher._queues_written_at = flusher._log_flushed_at = now
+
+def test_queues_that_are_slow_to_write_are_written_less_often(tmp_path: Path) -> None:
+    store, queues = opened(tmp_path), _SlowQueues()
+    flusher = Flusher(
+        store.commit_log,
+        queues,  # type: ignore[arg-type]
+        Checkpoint(),
+        store.settings,
+        store.health,
+        lambda: FlushPosition(0, 0),
+        clock=queues.clock,
+    )
 
     def run(seconds: float) -> list[float]:
-        nonlocal now
-        written.clear()
-        end = now + seconds
-        while now < end:
-            flusher._flush_due(FlushPosition(0, 0))
-            now = round(now + 0.5, 3)
-        return list(written)
+        queues.written.clear()
+        end = queues.now + seconds
+        while queues.now < end:
+            flusher.flush_due(FlushPosition(0, 0))
+            queues.now = round(queues.now + 0.5, 3)
+        return list(queues.written)
 
     assert run(5) == [1, 2, 3, 4]
-    takes = 0.1  # two seconds between two writes
+    queues.takes = 0.1  # two seconds between two writes
     assert all(2 < later - earlier < 2.7 for earlier, later in pairwise(run(20)[1:]))
-    takes = 100  # at most ten seconds
+    queues.takes = 100  # at most ten seconds
     first, second, *_ = run(300)
-    assert second - (first + takes) <= 10.5
-    takes = 0
+    assert second - (first + queues.takes) <= 10.5
+    queues.takes = 0
     assert len(run(20)) > 5
+    flusher.close()
     store.close()

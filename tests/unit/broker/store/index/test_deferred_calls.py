@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rmq_broker.store.index.deferred_calls import DeferredCalls
 from rmq_broker.store.message_store import MessageStore
 from tests.support.clock import START_MS
 from tests.support.stores import new_store, opened, put, put_batch
@@ -75,26 +77,20 @@ def test_one_call_for_all_messages_of_an_iteration(store: MessageStore, later: L
     store.close()
 
 
-def test_an_error_keeps_no_other_entry_from_being_made(
-    store: MessageStore, later: Later, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = store.index._live._put_now
-    keys = iter([RuntimeError("a defect"), None, None])
+def test_an_error_keeps_no_other_call_from_being_made(later: Later) -> None:
+    made: list[int] = []
 
-    def put_or_fail(*entry: object) -> None:
-        error = next(keys)
-        if error is not None:
-            raise error
-        plain(*entry)  # type: ignore[arg-type]
+    def fail() -> None:
+        raise RuntimeError("a defect")
 
-    monkeypatch.setattr(type(store.index._live), "_put_now", staticmethod(put_or_fail))
-    for _ in range(3):
-        put_key(store, "a")
+    deferred = DeferredCalls(later)
+    deferred.add(fail)
+    for number in range(2):
+        deferred.add(made.append, number)
     with pytest.raises(RuntimeError, match="a defect"):
         later.run()
     later.run()
-    assert found(store, "a") == 2
-    store.close()
+    assert made == [0, 1]
 
 
 async def test_a_stop_makes_deferred_entries(tmp_path: Path) -> None:
@@ -119,10 +115,11 @@ def test_entries_made_by_the_catch_up_are_not_repeated(store: MessageStore, late
     store.close()
 
 
-def test_the_progress_counts_entered_messages_only(store: MessageStore, later: Later) -> None:
+def test_the_progress_counts_entered_messages_only(store: MessageStore, later: Later, tmp_path: Path) -> None:
     put_key(store, "a")
-    store.index._note_progress()
-    assert store.index._progress.complete_to == store.commit_log.max_offset
+    store.index.flush()
+    progress = json.loads((tmp_path / "rmq_index.json").read_bytes())
+    assert progress["complete_to"] == store.commit_log.max_offset
     assert found(store, "a") == 1
     later.run()
     assert found(store, "a") == 1

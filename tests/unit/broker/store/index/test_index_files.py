@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.index import index_file
-from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.index_files import IndexFiles
 from rmq_broker.store.index.keys import index_hash
 from tests.support.clock import START_MS
+from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.unit.broker.store.index.parts import EVER, check_sound, places
 
 HASH = index_hash("T", "key")
@@ -105,7 +105,9 @@ def test_names_are_local_times_in_ascending_order(tmp_path: Path) -> None:
     assert int(made[3]) == int(made[0]) + 3
 
 
-def test_an_empty_file_begins_where_the_one_before_it_ends(tmp_path: Path) -> None:
+def test_an_empty_file_begins_where_the_one_before_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = new_files(tmp_path)
     for number in range(19):
         put(files, number)
@@ -114,8 +116,15 @@ def test_an_empty_file_begins_where_the_one_before_it_ends(tmp_path: Path) -> No
     files.cut(19)
     assert [file.count for file in files.files] == [20]
     files.prepare()
-    taken = files._take_spare()
-    assert taken is not None
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        files.put([HASH], 19, START_MS + 19)
+    taken = files.files[-1]
+    assert taken.is_empty
     assert (taken.begin_offset, taken.end_offset) == (18, 18)
     assert (taken.begin_timestamp_ms, taken.end_timestamp_ms) == (START_MS + 18, START_MS + 18)
     assert files.end_offset == 18
@@ -135,11 +144,9 @@ def test_keys_of_a_message_over_two_files(tmp_path: Path) -> None:
 
 def test_all_keys_of_a_message_or_none(tmp_path: Path) -> None:
     files = new_files(tmp_path)
+    files.prepare()
     for number in range(17):
-        put(files, number)
-    if files._spare is not None:
-        files._spare.delete()
-        files._spare = None
+        assert files.put([HASH], number, START_MS + number)
     assert not files.put([HASH, HASH, HASH], 17, START_MS + 17)
     assert files.files[0].count == 18 and files.end_offset == 16
     assert look_up(files) == list(range(16, -1, -1))
@@ -297,22 +304,21 @@ def test_the_checkpoint_counts_full_files_only(tmp_path: Path) -> None:
     assert files.flushed_timestamp_ms == 0
 
 
-@pytest.mark.interpreted
-def test_a_failed_flush_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = new_files(tmp_path)
-    for number in range(50):
-        put(files, number)
-    calls = []
+def test_a_failed_flush_is_not_tried_again(tmp_path: Path) -> None:
+    flushed: set[int] = set()
 
-    def fail(file: IndexFile) -> None:
-        calls.append(file)
-        if len(calls) == 2:
+    def fail_at_second(call: FlushCall) -> bool:
+        flushed.add(call.inode)
+        if len(flushed) == 2:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        file.is_flushed = True
+        return False
 
-    monkeypatch.setattr(IndexFile, "flush", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        files.flush_full()
+    with intercepted_flushes(fail_at_second):
+        files = new_files(tmp_path)
+        for number in range(50):
+            put(files, number)
+        with pytest.raises(OSError, match="Input/output"):
+            files.flush_full()
     files.drop_unflushed("it failed")
     assert [file.end_offset for file in files.files] == [18]
 
@@ -346,7 +352,6 @@ def prepare(files: IndexFiles) -> None:
         files.prepare()
 
 
-@pytest.mark.interpreted
 def test_putting_makes_no_call_on_the_disk(
     tmp_path: Path, impatient: IndexFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

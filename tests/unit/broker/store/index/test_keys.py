@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from rmq_broker.store.index import keys as index_keys
-from rmq_broker.store.index.keys import KeyHasher, index_hash
+from rmq_broker.store.index.keys import KeyHasher, hashes_by_columns, index_hash
+from rmq_remoting.bounded_cache import BoundedCache
 from rmq_remoting.java_hash import string_hash_code
 from tests.support.golden import json_file
 from tests.unit.broker.store.index.parts import unique
+
+
+def cache(hasher: KeyHasher, name: str) -> BoundedCache[Any, Any]:
+    (found,) = [each for each in hasher.caches if each.name == name]
+    return found
 
 
 def plain(topic: str, key: str) -> int:
@@ -60,7 +66,7 @@ def test_the_number_without_an_absolute_value() -> None:
     assert KeyHasher().unique_key("T", key.encode()) == 0
     first, last = key.encode(), key[:-1].encode() + b"~"
     columns = [bytes(column) for column in zip(first, last, strict=True)]
-    assert index_keys.hashes_by_columns("T", columns) == [0, plain("T", last.decode())]
+    assert hashes_by_columns("T", columns) == [0, plain("T", last.decode())]
 
 
 def test_that_hash_also_comes_from_cached_parts() -> None:
@@ -71,7 +77,7 @@ def test_that_hash_also_comes_from_cached_parts() -> None:
     hasher = KeyHasher()
     assert [hasher.unique_key("T", padded.encode()) for _ in range(2)] == [0, 0]
     assert hasher.unique_keys("T", padded.encode()) == 0
-    assert hasher._heads  # its parts were cached
+    assert cache(hasher, "index_key_heads").insertions == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -90,18 +96,16 @@ def test_hashes_equal_those_of_a_plain_function(seed: int) -> None:
         assert index_hash(topic, key) == expected
 
 
-@pytest.mark.interpreted
-def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_keys, "_MAX_HEADS", 10)
-    monkeypatch.setattr(index_keys, "_MAX_COUNTERS", 16)
-    monkeypatch.setattr(index_keys, "_MAX_TOPICS", 2)
+def test_the_caches_are_bounded() -> None:
     hasher = KeyHasher()
+    for bounded in hasher.caches:
+        bounded.max_entries = 10
     for number in range(500):
-        topic = f"T{number % 3}"
+        topic = f"T{number % 30}"
         assert hasher.unique_key(topic, unique(number).encode()) == plain(topic, unique(number))
-        assert len(hasher._heads) <= 10
-        assert all(len(seeds) <= 2 for seeds in hasher._seeds.values())
-        assert len(hasher._counters) <= 16
+        assert all(len(bounded) <= 10 for bounded in hasher.caches)
+    used = {bounded.name for bounded in hasher.caches if bounded.evictions}
+    assert used == {bounded.name for bounded in hasher.caches}
 
 
 def test_all_keys_of_a_message() -> None:
@@ -119,7 +123,7 @@ def test_all_counters_fit_the_cache() -> None:
         hasher.unique_key("T", b"0A000003162E18B4AAC200000000%04X" % counter)
     for number in range(100):
         hasher.unique_key("T", unique(number).encode())
-    assert len(hasher._counters) == 65536
+    assert cache(hasher, "index_key_counters").insertions == 65536
 
 
 def test_unique_keys_among_the_keys_of_another_message() -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from rmq_broker.store.index.batch_keys import BatchKeys
-from rmq_broker.store.index.index_file import IndexFile
+from rmq_broker.store.index.index_files import IndexFiles
+from rmq_broker.store.index.keys import KeyHasher
+from rmq_broker.store.index.message_index import IndexPace
 from rmq_broker.store.index.state import IndexState
 from tests.support.clock import START_MS
 from tests.support.flush_calls import FlushCall, intercepted_flushes
@@ -228,27 +230,37 @@ def test_the_removal_of_files_is_flushed_before_the_progress_file(tmp_path: Path
     assert indexed.files() == [] and flushed[:2] == ["index", "rmq_index.json.tmp"]
 
 
-@pytest.mark.interpreted
-def test_a_kill_within_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class _CopiedHashes(list[int]):
+    """Hashes of a message; the directory is copied after each of its entries."""
+
+    def __init__(self, hashes: Iterable[int], copy: Callable[[], None]) -> None:
+        super().__init__(hashes)
+        self._copy = copy
+
+    def __iter__(self) -> Iterator[int]:
+        for key_hash in super().__iter__():
+            yield key_hash
+            self._copy()
+
+
+def test_a_kill_within_a_message(tmp_path: Path) -> None:
     """After each single entry."""
-    indexed = Indexed(tmp_path / "0").open()
-    indexed.append("T", unique(0), "a b")
-    indexed.index.catch_up()
-    plain_put = IndexFile.put
+    indexed = Indexed(tmp_path / "0")
     copies: list[Path] = []
 
-    def put_and_copy(file: IndexFile, key_hash: int, offset: int, time_ms: int) -> bool:
-        entered = plain_put(file, key_hash, offset, time_ms)
+    def copy() -> None:
         copies.append(tmp_path / f"copy{len(copies)}")
         shutil.copytree(tmp_path / "0", copies[-1])
-        return entered
 
-    monkeypatch.setattr(IndexFile, "put", put_and_copy)
-    for number in range(1, 15):
-        indexed.append("T", unique(number), "a b a")
-    monkeypatch.undo()
-    assert len(copies) > 15
-    indexed.index.close()
+    files = IndexFiles(tmp_path / "0/index", 7, 20, lambda: START_MS / 1000)
+    for number in range(15):
+        record = indexed.log.append("T", unique(number), "a b a")
+        indexed.note("T", unique(number), "a b a", record.physical_offset)
+        hashes = KeyHasher().all_keys("T", unique(number).encode(), b"a b a")
+        files.prepare()
+        assert files.put(_CopiedHashes(hashes, copy), record.physical_offset, record.store_timestamp_ms)
+    files.close()
+    assert len(copies) == 15 * 4
     for root in copies:
         indexed.root = root
         indexed.open(clean=False)
@@ -448,19 +460,36 @@ def test_a_progress_file_that_cannot_be_written_is_removed(
     indexed.check()
 
 
-@pytest.mark.interpreted
-def test_a_flush_that_fails_in_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class _FailingFlushes:
+    """Flushes of index files fail while `are_failing` is set; `tried` are the names of their files."""
+
+    def __init__(self) -> None:
+        self.are_failing = False
+        self.tried: list[str] = []
+
+    def __call__(self, call: FlushCall) -> bool:
+        name = Path(call.path).name
+        if self.are_failing and name.isdigit():
+            self.tried.append(name)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return False
+
+
+@pytest.fixture
+def flushes() -> Iterator[_FailingFlushes]:
+    flushes = _FailingFlushes()
+    with intercepted_flushes(flushes):
+        yield flushes
+
+
+def test_a_flush_that_fails_in_a_stop(tmp_path: Path, flushes: _FailingFlushes) -> None:
     indexed = Indexed(tmp_path).open()
     some(indexed, 50)
     indexed.index.catch_up()
-
-    def fail(file: IndexFile) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(IndexFile, "flush", fail)
+    flushes.are_failing = True
     stop(indexed)
     assert indexed.files() == []
-    monkeypatch.undo()
+    flushes.are_failing = False
     indexed.open()
     assert indexed.index.catch_up()
     indexed.check()
@@ -495,7 +524,7 @@ async def test_the_next_file_is_created_in_advance(tmp_path: Path) -> None:
         for _ in range(200):
             indexed.append("T", "", "key")
             assert state(indexed) is IndexState.LIVE
-            await until(lambda: not indexed.index._files.needs_file)
+            await until(lambda: not indexed.index.needs_file)
         indexed.check()
         await until(lambda: indexed.index.flushed_timestamp_ms >= START_MS + 189 * 100)
     stop(indexed)
@@ -505,74 +534,63 @@ async def test_the_next_file_is_created_in_advance(tmp_path: Path) -> None:
 async def test_the_index_recovers_when_there_is_space_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
     indexed = Indexed(tmp_path).open()
+    indexed.index.pace = IndexPace(retry_seconds=0.01)
     async with running(indexed):
-        monkeypatch.setattr(os, "posix_fallocate", full)
-        some(indexed, 20)
-        await until(lambda: indexed.index.failure is not None)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", full)
+            some(indexed, 20)
+            await until(lambda: indexed.index.failure is not None)
         await live(indexed)
     assert indexed.index.failure is None
     indexed.check()
 
 
-@pytest.mark.interpreted
 async def test_a_full_file_whose_flush_failed_is_rebuilt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flushes: _FailingFlushes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
     indexed = Indexed(tmp_path).open()
-    plain = IndexFile.flush
-    failed: list[IndexFile] = []
-
-    def fail_once(file: IndexFile) -> None:
-        if not failed:
-            failed.append(file)
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        plain(file)
-
-    monkeypatch.setattr(IndexFile, "flush", fail_once)
+    indexed.index.pace = IndexPace(retry_seconds=0.01)
+    flushes.are_failing = True
     async with running(indexed):
         some(indexed, 60)
-        await until(lambda: failed and indexed.index.failure is None and state(indexed) is IndexState.LIVE)
-    assert failed[0].path.exists() is False or failed[0] not in indexed.index._files.files
+        await until(lambda: flushes.tried)
+        flushes.are_failing = False
+        await until(lambda: indexed.index.failure is None and state(indexed) is IndexState.LIVE)
+    assert f"index files removed files={flushes.tried[0]}" in caplog.text
     indexed.check()
 
 
-@pytest.mark.interpreted
 async def test_a_failed_flush_of_a_file_that_cannot_be_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    flushes: _FailingFlushes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The file is not flushed again: its removal is tried again."""
-    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
     indexed = Indexed(tmp_path).open()
-    flushed: list[IndexFile] = []
+    indexed.index.pace = IndexPace(retry_seconds=0.01)
     removals: list[Path] = []
     unlink = Path.unlink
-
-    def fail_flush(file: IndexFile) -> None:
-        flushed.append(file)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def fail_removal(path: Path, missing_ok: bool = False) -> None:
         removals.append(path)
         if len(removals) < 3:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        flushes.are_failing = False
         monkeypatch.undo()
         unlink(path, missing_ok=missing_ok)
 
     async with running(indexed):
         await live(indexed)
-        await until(lambda: not indexed.index._files.needs_file)
-        monkeypatch.setattr(IndexFile, "flush", fail_flush)
+        await until(lambda: not indexed.index.needs_file)
+        flushes.are_failing = True
         monkeypatch.setattr(Path, "unlink", fail_removal)
         some(indexed, 60)
         await until(lambda: len(removals) == 3)
-        monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
         await until(lambda: indexed.index.failure is None and state(indexed) is IndexState.LIVE)
-    assert len(flushed) == 1
-    assert flushed[0] not in indexed.index._files.files
+    assert len(flushes.tried) == 1
+    assert f"index files removed files={flushes.tried[0]}" in caplog.text
     indexed.check()
 
 
@@ -580,9 +598,8 @@ async def test_the_index_recovers_from_a_failure_of_its_progress_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure is cleared although the index did not lag."""
-    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
-    monkeypatch.setattr("rmq_broker.store.index.message_index._SAVE_EVERY_BYTES", 1000)
     indexed = Indexed(tmp_path).open()
+    indexed.index.pace = IndexPace(retry_seconds=0.01, idle_seconds=0.01, save_every_bytes=1000)
     async with running(indexed):
         await live(indexed)
         with monkeypatch.context() as patch:
@@ -591,22 +608,19 @@ async def test_the_index_recovers_from_a_failure_of_its_progress_file(
             )
             for _ in range(20):
                 indexed.append("T")
-            indexed.index._wanted.set()
             await until(lambda: indexed.index.failure is not None)
             assert state(indexed) is IndexState.LIVE
         await until(lambda: indexed.index.failure is None)
         assert state(indexed) is IndexState.LIVE
 
 
-async def test_progress_is_written_at_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmq_broker.store.index.message_index._IDLE_S", 0.001)
-    monkeypatch.setattr("rmq_broker.store.index.message_index.MAX_PAUSE_S", 0)
-    monkeypatch.setattr("rmq_broker.store.index.message_index._SAVE_EVERY_BYTES", 1000)
+async def test_progress_is_written_at_intervals(tmp_path: Path) -> None:
     indexed = Indexed(tmp_path).open()
+    indexed.index.pace = IndexPace(idle_seconds=0.01, save_every_bytes=1000)
     async with running(indexed):
         for _ in range(9):
             indexed.append("T")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
         assert not (tmp_path / "rmq_index.json").exists()
         indexed.append("T")
         await until((tmp_path / "rmq_index.json").exists)

@@ -101,7 +101,7 @@ class _Machine:
 
     async def maintain(self) -> None:
         """Create the next file, flush full ones, catch up."""
-        await self.indexed.index._run_once()
+        await self.indexed.index.run_once()
 
     async def save_checkpoint(self) -> None:
         """Note what the store's checkpoint holds, which is written with the log and the queues."""

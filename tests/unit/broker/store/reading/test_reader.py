@@ -123,8 +123,7 @@ def test_entries_whose_messages_were_removed(tmp_path: Path) -> None:
         store.queues.get_or_create("Topic0", 0).read(number, 1)[:8] < (65536).to_bytes(8, "big")
         for number in range(40)
     )
-    store.commit_log.files.pop(0).delete()
-    store.commit_log._files_changed()
+    store.commit_log.remove_oldest()
     result = store.get("Topic0", 0, 0, in_first_file, None)
     assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, in_first_file)
     result = store.get("Topic0", 0, in_first_file - 2, 5, None)
@@ -188,13 +187,13 @@ def test_one_message_is_returned_however_large(tmp_path: Path) -> None:
 def test_old_data_has_limits_of_its_own(tmp_path: Path, size: int, given: int) -> None:
     """8 messages, 64 KiB: messages far from the log's end may have to be read from disk."""
     store = with_messages(tmp_path, 10 if size > 50_000 else 40, size)
-    store.reader._memory_bytes = 2 * (size + RECORD)  # of which 40 % count
+    store.reader.memory_bytes = 2 * (size + RECORD)  # of which 40 % count
     result = store.get("TopicA", 0, 0, 32, None)
     assert (result.count, result.reads_old_data) == (given, True)
     last = store.max_offset("TopicA", 0) - 1
     result = store.get("TopicA", 0, last, 32, None)
     assert (result.count, result.reads_old_data) == (1, True)
-    store.reader._memory_bytes = 3 * (size + RECORD)
+    store.reader.memory_bytes = 3 * (size + RECORD)
     assert not store.get("TopicA", 0, last, 32, None).reads_old_data
     entries = store.queue_entries("TopicA", 0, last - 1, 2) or []
     assert [store.reader.is_recent(physical_offset) for physical_offset, _, _ in entries] == [False, True]
@@ -372,14 +371,12 @@ def test_a_cold_read_is_finished_by_a_thread(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.interpreted
-def test_cold_entries_of_a_queue_are_read_by_the_thread_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cold_entries_of_a_queue_are_read_by_the_thread_too(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=LARGE)
     fill(store, 100)
     expected = store.get("Topic0", 0, 10, 20, None)
-    monkeypatch.setattr(ConsumeQueue, "read_now", lambda *_: None)
+    await store.stop()
+    store = opened(tmp_path, log_file_bytes=LARGE)  # which has read no entries yet
     cold = store.reader.get_now(_queue(store), 10, 20, None)
     assert isinstance(cold, ColdRead)
     assert store.reader.finish(cold.run()) == expected
@@ -413,7 +410,7 @@ def test_without_nowait_old_messages_are_read_in_a_thread(tmp_path: Path) -> Non
     reader = _cold_reader(store, _cannot_tell)
     young = reader.get_now(_queue(store), 0, 5, None)
     assert isinstance(young, GetResult)
-    reader._memory_bytes = 100
+    reader.memory_bytes = 100
     old = reader.get_now(_queue(store), 0, 5, None)
     assert isinstance(old, ColdRead)
     result = reader.finish(old.run())
@@ -462,7 +459,7 @@ def test_warm_and_cold_reads_return_the_same(
         queue = store.queues.get("TopicA", 0)
         cold_reader = _cold_reader(store)
         if is_old:
-            store.reader._memory_bytes = cold_reader._memory_bytes = 0
+            store.reader.memory_bytes = cold_reader.memory_bytes = 0
         if is_removed and len(store.commit_log.files) > 1:
             store.commit_log.remove_oldest()
         warm = store.reader.get(queue, offset, count, tags)
@@ -602,8 +599,8 @@ def test_a_record_that_is_not_in_memory(tmp_path: Path) -> None:
 
 def test_without_nowait_old_records_count_as_cold(tmp_path: Path) -> None:
     store = with_messages(tmp_path, 2)
-    store.reader._warm.is_exact = False
+    store.reader.warm.is_exact = False
     assert store.record_now(0) is not None
-    store.reader._memory_bytes = 0
+    store.reader.memory_bytes = 0
     with pytest.raises(ColdData):
         store.record_now(0)

@@ -49,7 +49,7 @@ def kill(store: MessageStore) -> None:
 def crash(store: MessageStore) -> None:
     """All pages were written, but the next start cannot know."""
     store.close()
-    machine_crashed(store._settings.store_path_root_dir)
+    machine_crashed(store.settings.store_path_root_dir)
 
 
 STOPS = [
@@ -232,7 +232,7 @@ def test_only_records_newer_than_the_checkpoint_are_read(tmp_path: Path) -> None
     clock = Clock(step_ms=10)  # 1,000 messages take 10 s
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
     fill(store, 2000, topics=3, queues=2)
-    store._flusher.flush()
+    store.flush()
     fill(store, 500, topics=3, queues=2)
     crash(store)
     (tmp_path / "rmq_checkpoint").unlink()
@@ -249,7 +249,7 @@ def test_idle_queues_lead_to_the_start_point(tmp_path: Path) -> None:
     fill(store, 1000, topics=50)
     for number in range(300):
         put(store, topic=f"New{number}")
-    store._flusher.flush()
+    store.flush()
     crash(store)
     (tmp_path / "rmq_checkpoint").unlink()
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
@@ -276,7 +276,7 @@ def test_records_in_the_page_cache_are_flushed_after_a_crash(tmp_path: Path) -> 
     store = opened(tmp_path)
     assert [file.flushed for file in store.commit_log.files] == [0] * len(store.commit_log.files)
     assert store.commit_log.flushed_offset == 0
-    store._flusher.flush()
+    store.flush()
     assert store.commit_log.flushed_offset == store.commit_log.max_offset
     store.close()
 
@@ -421,10 +421,10 @@ def test_the_checkpoint_follows_a_clock_that_is_set_back(tmp_path: Path) -> None
     clock = Clock()
     store = opened(tmp_path, clock=clock)
     put(store)
-    store._flusher.flush()
+    store.flush()
     clock.now_ms -= 3_600_000
     put(store)
-    store._flusher.flush()
+    store.flush()
     store.close()
     checkpoint = Checkpoint.load(tmp_path / "checkpoint")
     assert checkpoint.log_timestamp_ms == checkpoint.queue_timestamp_ms == clock.now_ms

@@ -304,7 +304,7 @@ def test_the_log_never_ends_before_the_checkpoint(tmp_path: Path) -> None:
     clock = Clock(step_ms=20)
     store = opened(tmp_path, clock=clock)
     fill(store, 1000, size=300)
-    store._flusher.flush()
+    store.flush()
     end = store.commit_log.max_offset
     store.close()
     machine_crashed(tmp_path)

@@ -45,7 +45,7 @@ def killed(store: MessageStore) -> None:
 
 def crashed(store: MessageStore) -> None:
     killed(store)
-    machine_crashed(store._settings.store_path_root_dir)
+    machine_crashed(store.settings.store_path_root_dir)
 
 
 every_crash = pytest.mark.parametrize("stop", [killed, crashed])
@@ -61,7 +61,7 @@ def written(store: MessageStore, *, flushed: bool = False) -> int:
 
 
 def fine_path(store: MessageStore) -> Path:
-    return store._settings.store_path_root_dir / "rmq_checkpoint"
+    return store.settings.store_path_root_dir / "rmq_checkpoint"
 
 
 def fine_of(store: MessageStore) -> FineCheckpoint:
@@ -153,7 +153,7 @@ def test_without_the_file_the_checkpoint_decides(tmp_path: Path, stop: Stop) -> 
     clock = Clock(step_ms=10)
     store = opened(tmp_path, clock=clock)
     fill(store, 900, topics=3)
-    store._flusher.flush()
+    store.flush()
     fill(store, 100, topics=3)
     stop(store)
     fine_path(store).unlink()
@@ -288,7 +288,7 @@ def test_an_interrupted_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     store = opened(tmp_path)
     fill(store, 900, topics=3)
     written(store, flushed=True)
-    store._queue_state.save_ends(store.queues, Checkpoint(), 0)
+    store.queue_state.save_ends(store.queues, Checkpoint(), 0)
     killed(store)
     if first is StopKind.CLEAN:
         stopped_cleanly(tmp_path)
