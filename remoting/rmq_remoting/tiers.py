@@ -164,18 +164,27 @@ class PoolTier(BoundedTier):
 
     kind: Final = "pool"
 
-    def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        threads: int,
+        capacity: int,
+        max_wait_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(name, threads=threads, capacity=capacity, max_wait_ms=max_wait_ms)
+        self._clock = clock
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
         self._is_stopped = False
-        # When each job that has no thread yet was submitted, by time.monotonic().
+        # When each job that has no thread yet was submitted, by the clock.
         self._queued: deque[float] = deque()
         # The same for work that its owner submits when a thread is free.
         self._not_submitted: dict[object, float] = {}
 
     def head_wait_seconds(self) -> float:
         """Return for how long the oldest request has been waiting for a thread; from any thread."""
-        now = time.monotonic()
+        now = self._clock()
         oldest = now
         with suppress(IndexError):
             oldest = min(oldest, self._queued[0])
@@ -185,7 +194,7 @@ class PoolTier(BoundedTier):
 
     def wait_begins(self, work: object) -> None:
         """Note that work waits, on the loop, to be submitted."""
-        self._not_submitted[work] = time.monotonic()
+        self._not_submitted[work] = self._clock()
 
     def wait_ends(self, work: object) -> None:
         """Note that work was submitted, or given up."""
@@ -197,7 +206,7 @@ class PoolTier(BoundedTier):
         Raises CommandError (SYSTEM_BUSY) after `stop`, and if a thread cannot be started.
         """
         job = _Job(work, self._queued)
-        self._queued.append(time.monotonic())
+        self._queued.append(self._clock())
         try:
             self._executor.submit(job)
         except RuntimeError as error:

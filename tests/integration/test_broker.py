@@ -28,6 +28,7 @@ from tests.support.own_servers import OwnBroker
 from tests.support.ports import LOOPBACK, free_broker_port
 from tests.support.processes import Finished, run_command
 from tests.support.raw_client import raw_client
+from tests.support.unreadable_pages import unreadable_file
 from tests.support.waiting import loop_passes, until
 
 _COMMAND = Path(sys.executable).with_name("rmq-broker")
@@ -354,10 +355,7 @@ async def test_a_failed_write_of_a_file_does_not_prevent_the_store_from_closing(
     assert not (tmp_path / "store" / "abort").exists()
 
 
-@pytest.mark.interpreted
-async def test_a_store_that_could_not_be_opened_is_left_untouched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_could_not_be_opened_is_left_untouched(tmp_path: Path) -> None:
     """The mark of the crash before stays: the next start has to know of it."""
     async with running_broker(tmp_path):
         pass
@@ -365,12 +363,8 @@ async def test_a_store_that_could_not_be_opened_is_left_untouched(
     abort.write_text("1")
     broker = RunningBroker(broker_configuration(tmp_path))
     await broker.build()
-
-    def refuse() -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(broker.store.queues, "load", refuse)
-    with pytest.raises(StartError, match="Input/output error"):
+    queues = tmp_path / "store" / "rmq_queues.json"
+    with unreadable_file(queues), pytest.raises(StartError, match="Input/output error"):
         await broker.start()
     await broker.stop()
 

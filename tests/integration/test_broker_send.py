@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from tests.support.broker_requests import (
 )
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient, raw_client
+from tests.support.waiting import until_answer
 
 # What the broker adds to the properties of every message.
 _BROKERS_OWN = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
@@ -481,25 +483,31 @@ async def test_a_deleted_topic_starts_again_at_offset_0(broker: RunningBroker, c
     assert offsets(answer) == (1, 0, 1)
 
 
-@pytest.mark.interpreted
 async def test_a_full_disk_refuses_and_nothing_is_stored(
-    broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent(await client.ask(send("T", b"before")))
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def no_room(size: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    async def is_stored() -> bool:
+        return (await client.ask(send("T", bytes(100_000)))).code == ResponseCode.SUCCESS
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(broker.store.commit_log), "file_for_append", lambda self, size: no_room(size))
-        said = await _refused(client, send("T"), ResponseCode.SERVICE_NOT_AVAILABLE)
+    async with running_broker(tmp_path, mappedFileSizeCommitLog=1 << 20) as broker, broker.client() as client:
+        with monkeypatch.context() as patch:
+            for call in ("posix_fallocate", "pwrite"):
+                patch.setattr(os, call, full)
+            while await is_stored():
+                pass
+            stored = broker.store.max_offset("T", 0)
+            batch = send_batch("T", [Message("T", bytes(100_000))])
+            said = await _refused(client, batch, ResponseCode.SERVICE_NOT_AVAILABLE)
         assert "No space left on device" in said
-        batch = send_batch("T", [Message("T", b"x")])
-        await _refused(client, batch, ResponseCode.SERVICE_NOT_AVAILABLE)
+        assert broker.services.statistics.put_failures == 2
+        assert broker.store.max_offset("T", 0) == stored
 
-    assert sent(await client.ask(send("T", b"after"))).queue_offset == 1
-    assert [message.body for message in await _stored(client, "T")] == [b"before", b"after"]
-    assert broker.services.statistics.put_failures == 2
+        await until_answer(is_stored)
+
+        assert broker.store.max_offset("T", 0) == stored + 1
 
 
 async def test_a_closed_store_refuses(broker: RunningBroker, client: RawClient) -> None:

@@ -23,9 +23,21 @@ _MAX_STALE: Final = 1000
 class InFlight:
     """The check points in flight; belongs to the loop."""
 
-    def __init__(self, on_fewer: Callable[[QueueKey], None], clocks: Clocks) -> None:
-        """`on_fewer` is called with each queue of which a group has fewer messages in flight than before."""
+    def __init__(
+        self,
+        on_fewer: Callable[[QueueKey], None],
+        clocks: Clocks,
+        *,
+        max_complete: int = _MAX_COMPLETE,
+        max_stale: int = _MAX_STALE,
+    ) -> None:
+        """`on_fewer` is called with each queue of which a group has fewer messages in flight than before.
+
+        `max_complete` check points are kept after their completion, and `max_stale` entries of the heap.
+        """
         self._on_fewer = on_fewer
+        self._max_complete = max_complete
+        self._max_stale = max_stale
         self.demand = Demand(self._has_scheduled)  # of the task that calls `take_due`
         self._steps = ClockSteps(clocks)
         # In the order of the journal: the first is the oldest.
@@ -69,6 +81,11 @@ class InFlight:
         return counts
 
     @property
+    def scheduled(self) -> int:
+        """Number of scheduled ends of invisible times, those of closed check points included."""
+        return len(self._due)
+
+    @property
     def oldest_journal_offset(self) -> int | None:
         """The journal offset of the oldest open check point: recovery reads from there. None if none."""
         return next((point.journal_offset for point in self._points.values()), None)
@@ -104,7 +121,7 @@ class InFlight:
             return
         self._count_down(point.queue_key, 1)
         if point.is_complete and self._points.pop(point.key, None) is not None and is_consumed:
-            if len(self._complete) >= _MAX_COMPLETE:
+            if len(self._complete) >= self._max_complete:
                 del self._complete[next(iter(self._complete))]
             self._complete[point.key] = point
 
@@ -126,10 +143,10 @@ class InFlight:
         self._schedule(point, self._follow_clock() + in_ms)
 
     def _has_scheduled(self) -> bool:
-        return bool(self._due)
+        return self.scheduled > 0
 
     def _schedule(self, point: CheckPoint, at_ms: int) -> None:
-        if len(self._due) > 2 * (len(self._points) + len(self._complete)) + _MAX_STALE:
+        if len(self._due) > 2 * (len(self._points) + len(self._complete)) + self._max_stale:
             self._due = [entry for entry in self._due if self.get(entry[2].key) is entry[2]]
             heapq.heapify(self._due)
         heapq.heappush(self._due, (at_ms, next(self._numbers), point))

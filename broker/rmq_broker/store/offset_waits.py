@@ -70,14 +70,8 @@ class OffsetWaits:
             self._timer.cancel()
             self._timer = None
 
-    def _set_timer(self) -> None:
-        """Set the timer for the wait that ends first."""
-        self._timer = None
-        if self._waiting and not self._is_stopped:
-            in_seconds = max(0.0, self._waiting[0][1] - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(in_seconds, self._time_up)
-
-    def _time_up(self) -> None:
+    def expire(self) -> None:
+        """End the waits whose time is up."""
         now = self._clock()
         count = 0
         for entry in self._waiting:
@@ -87,3 +81,12 @@ class OffsetWaits:
         if count:
             self._on_time_up(count)
         self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Set the timer for the wait that ends first."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting and not self._is_stopped:
+            in_seconds = max(0.0, self._waiting[0][1] - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(in_seconds, self.expire)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
+import weakref
 
 import pytest
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.tiers import InlineTier, PoolTier, has_share
+from tests.support.waiting import until_in_thread
 
 
 def test_waiting_requests_are_counted() -> None:
@@ -47,12 +48,12 @@ def test_a_pool_that_cannot_start_a_thread_refuses_and_drops_the_work(
         with pytest.raises(CommandError, match=r"SYSTEM_BUSY.*short of threads: can't start new thread$"):
             pool.submit(lambda: ran.append("refused"))
     pool.submit(lambda: ran.append("accepted"))
-    pool._executor.shutdown(wait=True)
+    until_in_thread(lambda: ran)
     assert ran == ["accepted"], "the executor had queued the work before it failed"
 
 
 def test_a_stopped_pool_drops_queued_work_and_refuses_more() -> None:
-    pool = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000)
+    pool = PoolTier("stopped", threads=1, capacity=10, max_wait_ms=5000)
     entered, gate, ran = threading.Event(), threading.Event(), list[str]()
 
     def block() -> None:
@@ -65,18 +66,16 @@ def test_a_stopped_pool_drops_queued_work_and_refuses_more() -> None:
     assert entered.wait(10)
     pool.stop()
     gate.set()
-    with pytest.raises(CommandError, match=r"^2 \(SYSTEM_BUSY\): .*tier query is shutting down$"):
+    with pytest.raises(CommandError, match=r"^2 \(SYSTEM_BUSY\): .*tier stopped is shutting down$"):
         pool.submit(lambda: None)
-    pool._executor.shutdown(wait=True)
+    until_in_thread(lambda: not [each for each in threading.enumerate() if each.name.startswith("stopped")])
     assert ran == ["running"]
 
 
-@pytest.mark.interpreted
-def test_the_head_of_a_pools_queue_tells_how_long_it_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000)
-    entered, gate = threading.Event(), threading.Event()
+def test_the_head_of_a_pools_queue_tells_how_long_it_has_waited() -> None:
     now = 100.0
-    monkeypatch.setattr("rmq_remoting.tiers.time", SimpleNamespace(monotonic=lambda: now))
+    pool = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000, clock=lambda: now)
+    entered, gate, ended = threading.Event(), threading.Event(), threading.Event()
 
     def block() -> None:
         entered.set()
@@ -88,11 +87,11 @@ def test_the_head_of_a_pools_queue_tells_how_long_it_has_waited(monkeypatch: pyt
     assert pool.head_wait_seconds() == 0.0, "it runs"
     pool.submit(lambda: None)
     now = 101.0
-    pool.submit(lambda: None)
+    pool.submit(ended.set)
     now = 103.5
     assert pool.head_wait_seconds() == 3.5
     gate.set()
-    pool._executor.shutdown(wait=True)
+    assert ended.wait(10)
     assert pool.head_wait_seconds() == 0.0
     assert InlineTier("send", capacity=10, max_wait_ms=200).head_wait_seconds() == 0.0
 
@@ -131,9 +130,17 @@ def test_a_small_capacity_is_for_everybody() -> None:
     assert tier.statistics.waiting == 64
 
 
+class _Owner:
+    """A connection, which can be referred to weakly."""
+
+
 def test_the_shares_of_gone_connections_are_forgotten() -> None:
     tier = InlineTier("pull", capacity=10, max_wait_ms=200)
-    for owner in [object() for _ in range(5)]:
+    gone = []
+    for _ in range(5):
+        owner = _Owner()
         tier.enter(owner)
         tier.leave(owner, 0.1)
-    assert not tier._shares
+        gone.append(weakref.ref(owner))
+    del owner
+    assert not [reference for reference in gone if reference() is not None]

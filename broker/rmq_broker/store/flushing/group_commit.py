@@ -28,7 +28,7 @@ log = logging.getLogger("rmq.store.flush")
 # The next flush waits that share of the last one's duration for more messages; short waits are left out.
 _PAUSE_SHARE: Final = 0.25
 _SHORTEST_PAUSE_S: Final = 0.0005
-_LONGEST_PAUSE_S: float = 0.02  # after a disk that stalled; not `Final`: tests use more
+_LONGEST_PAUSE_S: Final = 0.02  # after a disk that stalled
 # The pause after a flush for which memory or descriptors were short.
 _RETRY_SECONDS: Final = 0.1
 # A disk that hangs lets every send time out.
@@ -59,6 +59,7 @@ class GroupCommit:
         "_flusher",
         "_is_flushing",
         "_is_idle",
+        "_longest_pause_s",
         "_loop",
         "_on_flushed",
         "_pause",
@@ -80,6 +81,7 @@ class GroupCommit:
         timeout_ms: Callable[[], int],
         on_flushed: Callable[[int], None],
         clock: Callable[[], float] = time.monotonic,
+        longest_pause_s: float = _LONGEST_PAUSE_S,
     ) -> None:
         """`flush` blocks and returns the log offset up to which the log is on disk; it may raise.
 
@@ -90,6 +92,7 @@ class GroupCommit:
         self._timeout_ms = timeout_ms
         self._on_flushed = on_flushed
         self._clock = clock
+        self._longest_pause_s = longest_pause_s
         self._waits = OffsetWaits(timeout_ms, self._time_up, clock)
         self._timed_out = RepeatedEvent(_LOG_SECONDS, clock)
         self._requested = False
@@ -140,6 +143,10 @@ class GroupCommit:
         """Number of listeners that wait for a flush now."""
         return len(self._waits)
 
+    def expire(self) -> None:
+        """End the waits whose time is up. A timer does that, too."""
+        self._waits.expire()
+
     def begin_stop(self) -> None:
         """Flush a last time, and end the thread. Afterwards, `join` and `close` are to be called."""
         self.is_running = False
@@ -181,7 +188,7 @@ class GroupCommit:
         self._on_flushed(offset)
         self._flushed_to = max(self._flushed_to, offset)
         self._is_flushing = False
-        pause_s = min((self._clock() - self._began) * _PAUSE_SHARE, _LONGEST_PAUSE_S)
+        pause_s = min((self._clock() - self._began) * _PAUSE_SHARE, self._longest_pause_s)
         answered = self._complete_flushed()
         if not self._requested or not self.is_running:
             return

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rmq_broker.pop import in_flight
 from rmq_broker.pop.check_point import CheckPoint, CheckPointKey, QueueKey
 from rmq_broker.pop.in_flight import InFlight
 from tests.support.clock import Clock
@@ -16,12 +13,9 @@ def _point(number: int, invisible_ms: int = 3_600_000) -> CheckPoint:
     return CheckPoint(CheckPointKey(*_QUEUE, number, 1000, "broker-a"), invisible_ms, (number,), 0)
 
 
-@pytest.mark.interpreted
-def test_complete_check_points_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_flight, "_MAX_COMPLETE", 100)
-    monkeypatch.setattr(in_flight, "_MAX_STALE", 100)
+def test_complete_check_points_are_kept_within_a_bound() -> None:
     clock = Clock(1000)
-    points = InFlight(lambda queue: None, clock.clocks)
+    points = InFlight(lambda queue: None, clock.clocks, max_complete=100, max_stale=100)
     early, late = _point(0, 500), _point(1)
     points.add(early)
     points.add(late)
@@ -29,7 +23,7 @@ def test_complete_check_points_are_kept_within_a_bound(monkeypatch: pytest.Monke
         point = _point(number)
         points.add(point)
         points.ack(point, number)
-        assert len(points._due) <= 2 * (2 + 100 + 1) + 100 + 1
+        assert points.scheduled <= 2 * (2 + 100 + 1) + 100 + 1
     assert points.get(point.key) is point, "acknowledgements are idempotent"
     clock.now_ms = 1500
     assert [points.take_due(), points.take_due()] == [early, None]

@@ -13,6 +13,7 @@ import pytest
 from rmq_broker.store.durability import Durability
 from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_broker.store_tool.verify import verify
 from tests.support.stores import bodies, check_agreement, fill, new_store, opened, put, put_batch
 from tests.support.waiting import until
@@ -53,25 +54,19 @@ def _put_several(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("put_it", [_put_one, _put_several])
-@pytest.mark.parametrize("where", ["queue", "arrival"])
-@pytest.mark.interpreted
 async def test_a_record_without_entries_stops_the_store(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    where: str,
-    put_it: Callable[[MessageStore], None],
+    tmp_path: Path, put_it: Callable[[MessageStore], None]
 ) -> None:
     """The next message would get its queue offset. A start makes the entries."""
     store = _started(tmp_path)
     fill(store, _MESSAGES)
-    with monkeypatch.context() as patch:
-        if where == "queue":
-            method = "put" if put_it is _put_one else "put_many"
-            _fail_once(patch, type(store.queues.get_or_create("Topic0", 0)), method)
-        else:
-            _fail_once(patch, store.appender, "_on_arrival")
-        with pytest.raises(MemoryError):
-            put_it(store)
+
+    def fail(queue: ConsumeQueue) -> None:
+        raise MemoryError
+
+    store.add_arrival_listener(fail)
+    with pytest.raises(MemoryError):
+        put_it(store)
     with pytest.raises(StoreUnavailable, match="restart the broker"):
         put(store, b"refused", topic="Topic0")
     await store.stop()

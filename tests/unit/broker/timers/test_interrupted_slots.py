@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import StoreUnavailable
 from tests.support.clock import START_MS
+from tests.support.unreadable_pages import UnreadablePages
 from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
@@ -151,18 +153,16 @@ async def test_a_slot_stays_as_it_is_when_the_store_refuses_messages(
         assert sorted({int(body) for body in again.bodies("T")}) == list(range(200))
 
 
-@pytest.mark.interpreted
 async def test_a_slot_stays_as_it_is_when_its_entries_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery = await _interrupted(tmp_path)
-
-    def fails(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(delivery.timers.pending.timer_log, "unit", fails)
-    await _stop(delivery)
-    monkeypatch.undo()
+    pages = UnreadablePages()
+    for path in (tmp_path / "timerlog").iterdir():
+        pages.add(path)
+    with pages.installed():
+        await _stop(delivery)
+    assert pages.met
     assert "some timed messages will be redelivered" in caplog.text
     async with killed(delivery, tmp_path) as again:
         for _ in range(3):
@@ -184,11 +184,10 @@ async def test_a_kill_after_the_next_start(tmp_path: Path, now_ms: int, wheel_is
             assert await _deliver_all(third) == [number for number in _ALL if number not in (3, 700)]
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize("wheel_is_lost", [False, True])
-@pytest.mark.parametrize("fails", ["wheel", "checkpoint"])
+@pytest.mark.parametrize("file", ["timerwheel", "timercheck"])
 async def test_a_kill_while_the_files_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, wheel_is_lost: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, wheel_is_lost: bool
 ) -> None:
     """Some messages are redelivered then. None is lost, and no recalled message is delivered."""
     delivery = await _interrupted(tmp_path, 3, 700)
@@ -196,17 +195,17 @@ async def test_a_kill_while_the_files_are_written(
     for number in range(_COUNT, _COUNT + 3):
         _put(delivery, number, 3500)
     await delivery.timers.entering.enter_new(START_MS + 1000)
+    open_file = os.open
 
-    def killed_here(*_: object) -> None:
-        raise OSError("killed")
+    def killed_here(path: str | Path, *arguments: Any, **named: Any) -> int:
+        if Path(path).name == file:
+            raise OSError("killed")
+        return open_file(path, *arguments, **named)
 
-    if fails == "wheel":
-        monkeypatch.setattr(delivery.timers.pending.wheel, "write", killed_here)
-    else:
-        monkeypatch.setattr("rmq_broker.timers.checkpoint.TimerCheckpoint.save", killed_here)
-    with pytest.raises(OSError, match="killed"):
-        await _stop(delivery)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", killed_here)
+        with pytest.raises(OSError, match="killed"):
+            await _stop(delivery)
     if wheel_is_lost:
         (tmp_path / "timerwheel").unlink()
     async with killed(delivery, tmp_path) as again:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from rmq_broker.timers.checkpoint import TimerCheckpoint
 from rmq_broker.timers.log_unit import UNIT_BYTES
 from tests.support.clock import START_MS
+from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
@@ -326,21 +329,19 @@ async def test_the_files_are_written_only_after_the_log_is_flushed(tmp_path: Pat
     delivery.store.close()
 
 
-@pytest.mark.interpreted
-@pytest.mark.parametrize("what", ["timer_log", "wheel"])
-async def test_a_failed_write_is_retried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
-) -> None:
+@pytest.mark.parametrize("what", ["timerlog", "timerwheel"])
+async def test_a_failed_write_is_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(100))
     await delivery.pass_seconds(0.1)
     delivery.store.commit_log.flush()
 
-    def fails(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def fails(call: FlushCall) -> bool:
+        if what in call.path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return False
 
-    with monkeypatch.context() as patched:
-        patched.setattr(getattr(delivery.timers.pending, what), "write", fails)
+    with intercepted_flushes(fails):
         for _ in range(3):
             await delivery.timers.flush()
     assert len([record for record in caplog.records if "timer files not written" in record.message]) == 1

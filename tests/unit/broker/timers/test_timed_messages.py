@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 
 from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.delivery.message_writer import Written
+from rmq_broker.delivery.timer_entry import TimerEntry
 from rmq_broker.store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, MessageRejected, StoreUnavailable
+from rmq_broker.timers.pending import PendingTimers
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
 from tests.support.clock import START_MS
+from tests.support.unreadable_pages import UnreadablePages
 from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
@@ -310,17 +314,15 @@ async def test_delivery_continues_after_a_full_disk(
     ]
 
 
-@pytest.mark.interpreted
 async def test_a_failed_read_is_retried(
-    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    delivery: DeliveryBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery.writer.put(_at(500))
-
-    def fails(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(delivery.timers.pending, "read_slot", fails)
+    await delivery.pass_seconds(0.1)
+    await flushed(delivery)
+    pages = UnreadablePages()
+    pages.add(next((tmp_path / "timerlog").iterdir()))
+    with pages.installed():
         for _ in range(5):
             await delivery.pass_seconds(1)
     assert len([record for record in caplog.records if "will retry" in record.message]) == 1
@@ -399,26 +401,34 @@ async def test_a_finer_precision(tmp_path: Path) -> None:
     delivery.store.close()
 
 
-@pytest.mark.interpreted
 async def test_memory_that_runs_out_while_a_message_is_entered(
     delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other messages of its second are not lost, and neither is this one."""
-    timer_log = delivery.timers.pending.timer_log
+    """The message is entered later."""
 
     def out_of_memory(*_: object) -> None:
         raise MemoryError
 
-    delivery.writer.put(_at(2500, "T", b"before"))
-    await delivery.timed.deliver_due()
     delivery.writer.put(_at(2600, "T", b"it"))
     with monkeypatch.context() as patch:
-        patch.setattr(timer_log, "append", out_of_memory)
+        patch.setattr(PendingTimers, "enter", out_of_memory)
         with pytest.raises(MemoryError):
             await delivery.timed.deliver_due()
     delivery.writer.put(_at(2700, "T", b"after"))
     await delivery.pass_seconds(3)
-    assert delivery.bodies("T") == [b"before", b"it", b"after"]
+    assert delivery.bodies("T") == [b"it", b"after"]
+
+
+async def test_an_entry_that_cannot_be_made_leaves_no_trace(delivery: DeliveryBroker) -> None:
+    """No slot refers to it: the other messages of its second are not lost."""
+    delivery.writer.put(_at(2500, "T", b"before"))
+    await delivery.timed.deliver_due()
+    too_large = TimerEntry(1, 1000, 1 << 40, START_MS + 2000, "T")
+    with pytest.raises(struct.error):
+        delivery.timers.pending.enter(too_large, 0)
+    delivery.writer.put(_at(2700, "T", b"after"))
+    await delivery.pass_seconds(3)
+    assert delivery.bodies("T") == [b"before", b"after"]
 
 
 # --- the clock ---

@@ -42,7 +42,7 @@ class Log:
 
 
 class Parts:
-    def __init__(self) -> None:
+    def __init__(self, longest_pause_s: float = 0.02) -> None:
         self.log = Log()
         self.now = 100.0
         self.told: list[int] = []
@@ -52,6 +52,7 @@ class Parts:
             timeout_ms=lambda: 5000,
             on_flushed=self.told.append,
             clock=lambda: self.now,
+            longest_pause_s=longest_pause_s,
         )
         self.commits.start()
 
@@ -68,8 +69,8 @@ class Parts:
 
 
 @asynccontextmanager
-async def new_parts() -> AsyncIterator[Parts]:
-    parts = Parts()
+async def new_parts(**options: float) -> AsyncIterator[Parts]:
+    parts = Parts(**options)
     try:
         yield parts
     finally:
@@ -111,11 +112,8 @@ async def _flushed_slowly(parts: Parts, seconds: float) -> asyncio.Future[Durabi
     return during
 
 
-async def test_a_flush_waits_for_the_producers_that_were_just_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rmq_broker.store.flushing.group_commit._LONGEST_PAUSE_S", 100.0)
-    async with new_parts() as parts:
+async def test_a_flush_waits_for_the_producers_that_were_just_answered() -> None:
+    async with new_parts(longest_pause_s=100.0) as parts:
         group = [await _flushed_slowly(parts, 400.0)]  # the pause, 100 s, ends when they have sent again
         group.append(parts.append())
         await loop_passes()
@@ -138,9 +136,8 @@ async def test_the_wait_is_short_after_a_disk_that_stalled() -> None:
         assert await asyncio.wait_for(alone, 10) is Durability.DURABLE
 
 
-async def test_a_stop_ends_the_wait_for_more_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmq_broker.store.flushing.group_commit._LONGEST_PAUSE_S", 100.0)
-    async with new_parts() as parts:
+async def test_a_stop_ends_the_wait_for_more_messages() -> None:
+    async with new_parts(longest_pause_s=100.0) as parts:
         alone = await _flushed_slowly(parts, 400.0)
         await stop_commits(parts.commits)
         assert alone.result() is Durability.DURABLE
@@ -194,7 +191,7 @@ async def test_timeouts_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(4):
             waits.append(parts.append())
             parts.now += 6
-            parts.commits._waits._time_up()
+            parts.commits.expire()
         assert {await wait for wait in waits} == {Durability.FLUSH_TIMED_OUT}
         lines = [record.getMessage() for record in caplog.records if "timed out" in record.getMessage()]
         assert [line.split(" ")[3] for line in lines] == ["sends=1", "sends=2"]
@@ -208,7 +205,7 @@ async def test_a_wait_times_out() -> None:
         parts.now += 3
         late = parts.append()
         parts.now += 2.5
-        parts.commits._waits._time_up()
+        parts.commits.expire()
         assert await early == Durability.FLUSH_TIMED_OUT
         assert not late.done()
         assert parts.commits.waiting == 1

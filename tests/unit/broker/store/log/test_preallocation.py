@@ -164,7 +164,6 @@ async def test_unexpected_errors_are_logged(
     await until(lambda: file.preallocate_at)
 
 
-@pytest.mark.interpreted
 async def test_a_next_file_that_could_be_neither_synced_nor_removed(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,14 +171,14 @@ async def test_a_next_file_that_could_be_neither_synced_nor_removed(
     synced: list[str] = []
     tries = 0
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         nonlocal tries
         tries += 1
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(MappedFile, "sync_name", fail)
-        patch.setattr(MappedFile, "delete", fail)
+        patch.setattr(os, "fsync", fail)
+        patch.setattr(Path, "unlink", fail)
         parts.append(FILE_BYTES - AHEAD_BYTES)
         await until(lambda: tries == 2 and not parts.preallocator.is_busy)
     parts.preallocator.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -119,20 +120,19 @@ def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
     assert queue.entries(offset, count) == [entry for entry in wanted if entry is not None]
 
 
-@pytest.mark.interpreted
 def test_a_range_of_entries_is_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(filled(folder, 600))
     queue = loaded(folder)
-    reads = []
-    read = ConsumeQueue.read
+    reads: list[int] = []
+    pread = os.pread
 
-    def counted(self: ConsumeQueue, offset: int, count: int) -> bytes:
-        reads.append(offset)
-        return read(self, offset, count)
+    def counted(descriptor: int, size: int, position: int) -> bytes:
+        reads.append(size)
+        return pread(descriptor, size, position)
 
-    monkeypatch.setattr(ConsumeQueue, "read", counted)
+    monkeypatch.setattr(os, "pread", counted)
     assert len(queue.entries(0, 10_000)) == 600
-    assert reads == [0, 300]  # of each file once
+    assert reads == [300 * 20] * 2  # of each file once
 
 
 def test_offsets_assigned_before_entries(folder: Path) -> None:

@@ -267,7 +267,6 @@ def test_a_message_of_a_deleted_topic_that_is_entered_late_is_not_written(tmp_pa
 # --- the first message ---
 
 
-@pytest.mark.interpreted
 def test_the_place_of_the_first_message_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queues = new_queues(tmp_path)
     queue, batches = queues.get_or_create("T", 0), queues.get_or_create("Batches", 0)
