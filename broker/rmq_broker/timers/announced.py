@@ -24,22 +24,23 @@ class AnnouncedTimers:
         self._pending = pending
         self._counts = counts
         self._now_ms = now_ms
-        self._entries: deque[TimerEntry] = deque()
+        # Those that are not entered yet, in the order of the queue.
+        self.entries: deque[TimerEntry] = deque()
 
     def announce(self, entry: TimerEntry) -> None:
         """Note a message that was stored in the timer topic's queue."""
-        entries = self._entries
+        entries = self.entries
         is_next = not entries or entry.queue_offset == entries[-1].queue_offset + 1
         if is_next and len(entries) < _MAX_ANNOUNCED:
             entries.append(entry)
 
     def clear(self) -> None:
         """Forget all announced messages: they are read from the store."""
-        self._entries.clear()
+        self.entries.clear()
 
     def first_offset(self) -> int | None:
         """Return the queue offset of the first entry that is not entered yet; None without one."""
-        entries, offset = self._entries, self._pending.queue_offset
+        entries, offset = self.entries, self._pending.queue_offset
         while entries and entries[0].queue_offset < offset:
             entries.popleft()
         return entries[0].queue_offset if entries else None
@@ -49,7 +50,7 @@ class AnnouncedTimers:
 
         `not_before_ms`: the first slot that accepts messages. False if the next entry cannot be entered now.
         """
-        entries, pending = self._entries, self._pending
+        entries, pending = self.entries, self._pending
         for _ in range(limit):
             if not entries or entries[0].queue_offset != pending.queue_offset:
                 break

@@ -8,7 +8,7 @@ from tests.unit.broker.pop.parts import PopBroker
 
 
 def _told(broker: PopBroker) -> list[TimerEntry]:
-    return list(broker.timers.entering.announced._entries)
+    return list(broker.timers.entering.announced.entries)
 
 
 async def test_each_entry_is_in_the_slot_of_its_time(broker: PopBroker) -> None:

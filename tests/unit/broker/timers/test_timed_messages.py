@@ -14,9 +14,7 @@ import pytest
 
 from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.delivery.message_writer import Written
-from rmq_broker.delivery.timer_entry import TimerEntry
 from rmq_broker.store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, MessageRejected, StoreUnavailable
-from rmq_broker.timers.pending import PendingTimers
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
 from tests.support.clock import START_MS
@@ -401,34 +399,21 @@ async def test_a_finer_precision(tmp_path: Path) -> None:
     delivery.store.close()
 
 
-async def test_memory_that_runs_out_while_a_message_is_entered(
-    delivery: DeliveryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message is entered later."""
-
-    def out_of_memory(*_: object) -> None:
-        raise MemoryError
-
-    delivery.writer.put(_at(2600, "T", b"it"))
-    with monkeypatch.context() as patch:
-        patch.setattr(PendingTimers, "enter", out_of_memory)
-        with pytest.raises(MemoryError):
-            await delivery.timed.deliver_due()
-    delivery.writer.put(_at(2700, "T", b"after"))
-    await delivery.pass_seconds(3)
-    assert delivery.bodies("T") == [b"it", b"after"]
-
-
-async def test_an_entry_that_cannot_be_made_leaves_no_trace(delivery: DeliveryBroker) -> None:
-    """No slot refers to it: the other messages of its second are not lost."""
+async def test_a_failure_while_a_message_is_entered(delivery: DeliveryBroker) -> None:
+    """No slot refers to an entry that was not made: no message of its second is lost."""
     delivery.writer.put(_at(2500, "T", b"before"))
     await delivery.timed.deliver_due()
-    too_large = TimerEntry(1, 1000, 1 << 40, START_MS + 2000, "T")
+    delivery.writer.put(_at(2600, "T", b"it"))
+    announced = delivery.timers.entering.announced
+    (entry,) = announced.entries
+    announced.clear()
+    announced.announce(entry._replace(size=1 << 40))
     with pytest.raises(struct.error):
-        delivery.timers.pending.enter(too_large, 0)
+        await delivery.timed.deliver_due()
+    announced.clear()
     delivery.writer.put(_at(2700, "T", b"after"))
     await delivery.pass_seconds(3)
-    assert delivery.bodies("T") == [b"before", b"after"]
+    assert delivery.bodies("T") == [b"before", b"it", b"after"]
 
 
 # --- the clock ---
@@ -474,7 +459,7 @@ async def test_messages_that_were_not_announced_are_read(delivery: DeliveryBroke
     for number in range(100):
         delivery.writer.put(_at(500, "T", b"%d" % number))
         if number % 7 < 4:
-            delivery.timers.entering.announced._entries.clear()
+            delivery.timers.entering.announced.clear()
     await delivery.pass_seconds(1)
     assert delivery.bodies("T") == [b"%d" % number for number in range(100)]
 

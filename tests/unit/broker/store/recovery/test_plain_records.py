@@ -93,7 +93,6 @@ def compare(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     return taken[0], taken[1]
 
 
-@pytest.mark.interpreted
 def test_queues_and_index_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = StoreWriter(tmp_path, file_bytes=LOG_FILE_BYTES)
     fill(writer)
@@ -104,7 +103,6 @@ def test_queues_and_index_are_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     assert index_bytes > writer.end // 4
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize("number", (20, 21))
 def test_damage_is_found_at_the_same_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
