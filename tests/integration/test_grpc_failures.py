@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
-from grpc._cython import cygrpc
 
-from rmq_proxy.face import GrpcFace
-from rmq_proxy.network import completions
+from rmq_proxy.network.completions import MOST_FAILURES
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_remoting.daemon.health import ROLES, Unhealthy, check
 from tests.support.broker_requests import send, succeeded
 from tests.support.certificates import make_certificate
 from tests.support.clusters import RunningCluster, running_cluster
-from tests.support.failing_queue import FailingQueue
+from tests.support.failing_queue import FailingQueue, failing_queues
 from tests.support.grpc_client import grpc_client, message
 from tests.support.metric_values import metric
 from tests.support.ports import LOOPBACK, free_port
@@ -36,23 +34,18 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
 
 
 @pytest.fixture(autouse=True)
-def _failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cygrpc, "CompletionQueue", FailingQueue)
-    monkeypatch.setattr(completions, "_LONGEST_PAUSE_SECONDS", 0.01)
+def queues() -> Iterator[list[FailingQueue]]:
+    """The queues of all gRPC servers."""
+    with failing_queues() as created:
+        yield created
 
 
-def _queue(face: GrpcFace) -> FailingQueue:
-    queue = face._server._completions.queue
-    assert isinstance(queue, FailingQueue)
-    return queue
-
-
-async def _is_ended_by_the_failure(face: GrpcFace, address: str, port: int) -> None:
+async def _is_ended_by_the_failure(queues: list[FailingQueue], address: str, port: int) -> None:
     async with grpc_client(address) as client:
         assert (await client.send(message("T"))).status.code == pb.OK
         await client.consume("G", "T")
         held = asyncio.ensure_future(client.receive("G", "T", wait_s=60, deadline=90))
-        _queue(face).is_broken = True
+        queues[-1].is_broken = True
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await client.send(message("T"))
         assert ended.value.code() in _ENDED
@@ -74,34 +67,36 @@ async def _is_ended_by_the_failure(face: GrpcFace, address: str, port: int) -> N
 
 
 @pytest.mark.parametrize("mode", ["disabled", "permissive"])
-async def test_a_proxy_refuses_clients_and_ends(cluster: RunningCluster, tmp_path: Path, mode: str) -> None:
+async def test_a_proxy_refuses_clients_and_ends(
+    cluster: RunningCluster, tmp_path: Path, mode: str, queues: list[FailingQueue]
+) -> None:
     files = make_certificate(tmp_path, "server").settings if mode == "permissive" else {}
     keys = {"tls.server.mode": mode, **files}
     with pytest.raises(AssertionError, match="library delivers no events: OSError: no queue"):
         async with running_proxy(cluster.address, **keys) as proxy:
             assert metric(proxy.metrics, "rocketmq_proxy_up") == 1
-            await _is_ended_by_the_failure(proxy._face, proxy.address, proxy.port)
+            await _is_ended_by_the_failure(queues, proxy.address, proxy.port)
             assert metric(proxy.metrics, "rocketmq_proxy_up") == 0
-            assert metric(proxy.metrics, "rmq_proxy_lost_events_total") == completions._MOST_FAILURES
+            assert metric(proxy.metrics, "rmq_proxy_lost_events_total") == MOST_FAILURES
 
 
-async def test_a_broker_serves_its_other_ports_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_serves_its_other_ports_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, queues: list[FailingQueue]
+) -> None:
     port = free_port()
     async with running_cluster(tmp_path, grpcServerPort=port) as cluster:
-        local = cluster.broker.broker._local_proxy
-        assert local is not None
-        await _is_ended_by_the_failure(local._face, f"{LOOPBACK}:{port}", port)
+        await _is_ended_by_the_failure(queues, f"{LOOPBACK}:{port}", port)
         await until(lambda: "restart the broker to serve gRPC again" in caplog.text)
         async with raw_client(cluster.broker.port) as client:
             succeeded(await client.ask(send("T")))
 
 
 async def test_a_lost_event_is_counted_and_calls_go_on(
-    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture, queues: list[FailingQueue]
 ) -> None:
     async with running_proxy(cluster.address) as proxy, grpc_client(proxy.address) as client:
         assert (await client.send(message("T"))).status.code == pb.OK
-        _queue(proxy._face).lose = 1
+        queues[-1].lose = 1
         with pytest.raises(grpc.aio.AioRpcError):
             request = rpc.SendMessageRequest(messages=[message("T")])
             await client.call("SendMessage", request, deadline=0.5)

@@ -15,6 +15,7 @@ from rmq_proxy.proxy import Proxy
 from rmq_remoting.daemon.lifecycle import StartError
 from tests.support.clusters import RunningCluster, running_cluster
 from tests.support.grpc_client import GrpcClient, message, resource
+from tests.support.metric_values import observations
 from tests.support.running_proxy import remoting_port, running_proxy
 
 # The system chooses a proxy for each connection. All of them go to one of two once in 2 ** 23 runs.
@@ -30,7 +31,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RunningCluster]:
 
 
 def _calls(proxy: Proxy) -> int:
-    return sum(sum(histogram.counts) for histogram in proxy._face.latencies.series().values())
+    return observations(proxy.metrics, "rocketmq_rpc_latency_milliseconds")
 
 
 def _ports_of(proxy: Proxy) -> dict[str, Any]:

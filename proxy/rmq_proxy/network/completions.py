@@ -32,11 +32,11 @@ _MOST_AT_ONCE: Final = 32
 _IDLE_ITERATIONS: Final = 4
 _LOG_SECONDS: Final = 60.0
 # After this number of failures in a row, which take 12 s with their pauses, the queue counts as broken.
-_MOST_FAILURES: Final = 20
+MOST_FAILURES: Final = 20
 # The first failures in a row have no pause: the next event may be good.
 _WITHOUT_PAUSE: Final = 2
 _FIRST_PAUSE_SECONDS: Final = 0.01
-_LONGEST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 1.0
 
 # Takes the event; its attribute `success` says whether the operation took place.
 Tag = Callable[[Any], None]
@@ -101,14 +101,14 @@ class Completions:
             failed = self._failed_polls
             if failed > _WITHOUT_PAUSE:
                 growth = 2 ** (failed - _WITHOUT_PAUSE - 1)
-                self._pause(min(_FIRST_PAUSE_SECONDS * growth, _LONGEST_PAUSE_SECONDS))
+                self._pause(min(_FIRST_PAUSE_SECONDS * growth, LONGEST_PAUSE_SECONDS))
             try:
                 # After a failure without a wait: the answer "no event" shows that the queue works again.
                 event = self.queue.poll(_NOW) if failed else self.queue.poll()
                 kind = event.completion_type
             except Exception as error:
                 self._failed_polls += 1
-                is_broken = self._failed_polls >= _MOST_FAILURES
+                is_broken = self._failed_polls >= MOST_FAILURES
                 if not self._told(self._failed, error, is_broken) or is_broken:
                     return
                 continue

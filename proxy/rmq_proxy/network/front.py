@@ -88,11 +88,6 @@ class Front:
         for client in list(self._clients):
             client.abort()
 
-    @property
-    def connection_count(self) -> int:
-        """Number of open connections."""
-        return len(self._clients)
-
     # --- of the client sides ---
 
     def opened(self, client: _ClientSide) -> bool:

@@ -14,11 +14,8 @@ import pytest
 from grpc._cython import cygrpc
 
 from rmq_proxy.event_failures import EventFailures
-from rmq_proxy.network import completions
-from rmq_proxy.network.completions import Completions
+from rmq_proxy.network.completions import MOST_FAILURES, Completions
 from tests.support.waiting import until
-
-_MOST = completions._MOST_FAILURES
 
 
 class _Queue:
@@ -29,6 +26,7 @@ class _Queue:
         # Raised by each poll as long as it is set.
         self.always: Exception | None = None
         self.shutdowns = 0
+        self.timeouts = 0  # polls without an event
         self._is_over = False
 
     def poll(self, deadline: float | None = None) -> Any:
@@ -39,6 +37,7 @@ class _Queue:
         try:
             item = self.items.get(block=deadline is None)
         except queue.Empty:
+            self.timeouts += 1
             return _event(cygrpc.CompletionType.queue_timeout)
         if self.always is not None:
             raise self.always
@@ -46,6 +45,10 @@ class _Queue:
             raise item
         self._is_over = item.completion_type == cygrpc.CompletionType.queue_shutdown
         return item
+
+    def has_timed_out_after(self, timeouts: int) -> Callable[[], bool]:
+        """Return the condition that there are more timeouts than this."""
+        return lambda: self.timeouts > timeouts
 
     def shutdown(self) -> None:
         self.shutdowns += 1
@@ -144,23 +147,24 @@ async def test_errors_are_logged_once_a_minute(
 
 async def test_any_number_of_errors_between_events_breaks_nothing(port: Callable[[], _Port]) -> None:
     tested = port()
-    for number in range(2 * _MOST):
+    for number in range(2 * MOST_FAILURES):
         tested.queue.items.put(ValueError("bad event"))
         tested.put(number)
     tested.completions.start()
-    await until(lambda: len(tested.handled) == 2 * _MOST)
-    assert (tested.lost, tested.broken) == (2 * _MOST, 0)
+    await until(lambda: len(tested.handled) == 2 * MOST_FAILURES)
+    assert (tested.lost, tested.broken) == (2 * MOST_FAILURES, 0)
     await tested.completions.close()
 
 
 async def test_errors_while_nothing_happens_break_nothing(port: Callable[[], _Port]) -> None:
     tested = port()
     tested.completions.start()
-    for number in range(2 * _MOST):
+    for number in range(2 * MOST_FAILURES):
+        answered = tested.queue.timeouts
         tested.queue.items.put(ValueError("bad event"))
         await until(tested.has_lost(number + 1))
         # The thread finds that the queue answers again.
-        await until(lambda: tested.completions._failed_polls == 0)
+        await until(tested.queue.has_timed_out_after(answered))
     assert tested.broken == 0
     await tested.completions.close()
 
@@ -174,9 +178,9 @@ async def test_a_queue_that_raises_without_end_is_given_up(
     async with asyncio.timeout(20):
         assert await tested.failures.broken() == "OSError: no queue"
         await tested.completions.close()
-    assert (tested.failures.lost, tested.lost, tested.broken) == (_MOST, _MOST - 1, 1)
+    assert (tested.failures.lost, tested.lost, tested.broken) == (MOST_FAILURES, MOST_FAILURES - 1, 1)
     assert not tested.completions.is_open
-    assert len(tested.pauses) == _MOST - 3
+    assert len(tested.pauses) == MOST_FAILURES - 3
     assert tested.pauses == sorted(tested.pauses)
     assert (tested.pauses[0], tested.pauses[-1]) == (0.01, 1.0)
     await until(lambda: not tested.threads())

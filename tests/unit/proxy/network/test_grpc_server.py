@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -12,10 +12,10 @@ import pytest
 from grpc._cython import cygrpc
 
 from rmq_proxy.event_failures import EventFailures
-from rmq_proxy.network import completions, grpc_server
+from rmq_proxy.network import grpc_server
 from rmq_proxy.network.grpc_server import GrpcServer, new_server
-from tests.support.failing_queue import FailingQueue
-from tests.support.waiting import until
+from tests.support.failing_queue import FailingQueue, failing_queues
+from tests.support.waiting import loop_passes, until, until_answer
 
 _SERVICE = "test.Service"
 _CALLS = 200
@@ -217,53 +217,73 @@ async def test_a_write_waits_for_the_client_and_ends_with_it(
 
 
 async def test_the_loop_rests_while_a_call_is_held(
-    server: GrpcServer, channel: grpc.aio.Channel, methods: _Methods
+    failing: GrpcServer, queue: FailingQueue, methods: _Methods
 ) -> None:
-    call = _unary(channel, "Hold")(b"a")
-    await until(lambda: methods.held == 1)
-    await until(lambda: server._completions.is_watched)
-    methods.answer.set()
-    assert await call == b"a"
+    port = failing.add_insecure_port("127.0.0.1:0")
+    await failing.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = _unary(channel, "Hold")(b"a")
+        await until(lambda: methods.held == 1)
+
+        async def rests() -> bool:
+            polls = queue.polls
+            await loop_passes(50)
+            return queue.polls == polls
+
+        await until_answer(rests)
+        methods.answer.set()
+        assert await call == b"a"
 
 
 # --- a core that fails ---
 
 
 @pytest.fixture
-async def failing(methods: _Methods, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GrpcServer]:
-    monkeypatch.setattr(cygrpc, "CompletionQueue", FailingQueue)
-    monkeypatch.setattr(completions, "_LONGEST_PAUSE_SECONDS", 0.01)
+def queues() -> Iterator[list[FailingQueue]]:
+    with failing_queues() as created:
+        yield created
+
+
+@pytest.fixture
+async def failing(methods: _Methods, queues: list[FailingQueue]) -> AsyncIterator[GrpcServer]:
     created = GrpcServer((), EventFailures())
-    monkeypatch.undo()
     created.add_generic_rpc_handlers((methods.handler(),))
     yield created
     async with asyncio.timeout(20):
         await created.stop(0)
 
 
-async def test_calls_are_accepted_after_more_lost_events_than_calls_at_once(failing: GrpcServer) -> None:
+@pytest.fixture
+def queue(failing: GrpcServer, queues: list[FailingQueue]) -> FailingQueue:
+    """The queue of the failing server."""
+    (created,) = queues
+    return created
+
+
+async def test_calls_are_accepted_after_more_lost_events_than_calls_at_once(
+    failing: GrpcServer, queue: FailingQueue
+) -> None:
     port = failing.add_insecure_port("127.0.0.1:0")
     await failing.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         echo = _unary(channel, "Echo")
         for _ in range(_LOST):
             # The event of the call's arrival is lost.
-            failing._completions.queue.lose = 1
+            queue.lose = 1
             code, _ = await _status(echo(b"", timeout=0.2))
             assert code in _UNANSWERED
         assert await asyncio.gather(*(echo(b"a") for _ in range(_CALLS))) == [b"a"] * _CALLS
-    assert failing._completions.is_open
 
 
 async def test_a_core_without_events_ends_calls_and_refuses_others(
-    failing: GrpcServer, methods: _Methods
+    failing: GrpcServer, queue: FailingQueue, methods: _Methods
 ) -> None:
     port = failing.add_insecure_port("127.0.0.1:0")
     await failing.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         held = asyncio.ensure_future(_status(_unary(channel, "Hold")(b"")))
         await until(lambda: methods.held == 1)
-        failing._completions.queue.is_broken = True
+        queue.is_broken = True
         # The next event shows it.
         code, _ = await _status(_unary(channel, "Echo")(b"", timeout=20))
         assert code in _STOPPED
@@ -276,13 +296,16 @@ async def test_a_core_without_events_ends_calls_and_refuses_others(
 
 
 async def test_a_stop_ends_although_its_event_was_lost(
-    failing: GrpcServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    failing: GrpcServer,
+    queue: FailingQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(grpc_server, "_CANCEL_SECONDS", 0.1)
     failing.add_insecure_port("127.0.0.1:0")
     await failing.start()
     # Those of accepted calls, and that of the shutdown.
-    failing._completions.queue.lose = 1000
+    queue.lose = 1000
     async with asyncio.timeout(20):
         await failing.stop(0)
     assert "gRPC server not shut down" in caplog.text
