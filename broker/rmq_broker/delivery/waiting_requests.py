@@ -109,8 +109,6 @@ class WaitingRequests(ABC, Generic[Key, Request]):
         self._expired: deque[Request] = deque()
         self._look_scheduled = False
         self._released = False
-        # Connections with unsent answers of the current slice.
-        self._answered: dict[Connection, None] = {}
 
     @abstractmethod
     def _woken_by(self, key: Key) -> Iterable[Request]:
@@ -196,13 +194,15 @@ class WaitingRequests(ABC, Generic[Key, Request]):
         if not due:
             woken, self._woken = self._woken, {}
             due.extend(request for key in woken for request in self._woken_by(key))
-        for _ in range(min(_SLICE, len(due))):
-            self._look(due.popleft(), time_is_up=False)
-        for _ in range(min(_SLICE, len(expired))):
-            self._look(expired.popleft(), time_is_up=True)
-        for connection in self._answered:
+        answered: dict[Connection, None] = {}
+        for requests in (due, expired):
+            for _ in range(min(_SLICE, len(requests))):
+                request = requests.popleft()
+                self._look(request, time_is_up=requests is expired)
+                if request.future.done():
+                    answered[request.connection] = None
+        for connection in answered:
             connection.flush()
-        self._answered.clear()
         if due or expired or self._woken:
             self._look_soon()
 
@@ -256,8 +256,6 @@ class WaitingRequests(ABC, Generic[Key, Request]):
     def _end(self, request: Request, answer: Answer) -> None:
         self._forget(request)
         if not request.future.done():
-            if answer is not None:
-                self._answered[request.connection] = None
             request.future.set_result(answer)
 
     def _forget(self, request: Request) -> None:
