@@ -116,12 +116,12 @@ def service_handler(
         for name, (method, request, response) in unary.items()
     }
     handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming("ReceiveMessage", receiving.receive, rpc.ReceiveMessageResponse, latencies, admission),
+        streaming("ReceiveMessage", receiving.receive, rpc.ReceiveMessageResponse, latencies, admission),
         request_deserializer=rpc.ReceiveMessageRequest.FromString,
         response_serializer=rpc.ReceiveMessageResponse.SerializeToString,
     )
     handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
-        _streaming("PullMessage", pulling.pull, rpc.PullMessageResponse, latencies, admission),
+        streaming("PullMessage", pulling.pull, rpc.PullMessageResponse, latencies, admission),
         request_deserializer=rpc.PullMessageRequest.FromString,
         response_serializer=rpc.PullMessageResponse.SerializeToString,
     )
@@ -158,16 +158,17 @@ def _answering(
     return handle
 
 
-def _streaming(
+def streaming(
     name: str,
     method: Callable[[Call, Any], AsyncGenerator[Any, None]],
     response: type[Any],
     latencies: RpcLatencies,
     admission: Admission,
+    write_seconds: float = _WRITE_SECONDS,
 ) -> Callable[[Any, Any], Awaitable[None]]:
     """Return a handler of a method that yields its responses, and turns its own errors into a status.
 
-    A client that does not read in time loses the stream, and the method gives up its messages.
+    A client that does not read for `write_seconds` loses the stream, and the method gives up its messages.
     """
 
     async def handle(request: Any, context: Any) -> None:
@@ -193,7 +194,7 @@ def _streaming(
                     async for each in responses:
                         if code is None:  # the first response has the status
                             code = each.status.code
-                        async with asyncio.timeout(_WRITE_SECONDS):
+                        async with asyncio.timeout(write_seconds):
                             await context.write(each)
             except TimeoutError:
                 log.info("stream ended, its client does not read client=%s", call.client_id)

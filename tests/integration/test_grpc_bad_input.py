@@ -14,14 +14,13 @@ import grpc
 import pytest
 
 from rmq_proxy import clients as clients_module
-from rmq_proxy import service as service_module
 from rmq_proxy.calls import Peers
 from rmq_proxy.clients import ClientRegistry
 from rmq_proxy.latencies import RpcLatencies
 from rmq_proxy.network import metadata_log
 from rmq_proxy.protocol import definition_pb2 as pb
 from rmq_proxy.protocol import service_pb2 as rpc
-from rmq_proxy.service import NAME, Admission
+from rmq_proxy.service import NAME, Admission, streaming
 from rmq_proxy.statuses import Refusal
 from rmq_remoting.daemon import grpc_health
 from rmq_remoting.daemon.http2_frames import HEADERS
@@ -170,9 +169,8 @@ async def test_a_client_without_heartbeats_loses_its_stream(cluster: RunningClus
 # --- streams that are not read ---
 
 
-async def test_a_stream_that_is_not_read_gives_up_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_is_not_read_gives_up_its_messages() -> None:
     """gRPC buffers some megabytes of a stream, so the context of this test takes nothing."""
-    monkeypatch.setattr(service_module, "_WRITE_SECONDS", 0.05)
     given_up: list[str] = []
 
     async def responses(call: object, request: object) -> AsyncGenerator[rpc.ReceiveMessageResponse, None]:
@@ -200,8 +198,9 @@ async def test_a_stream_that_is_not_read_gives_up_its_messages(monkeypatch: pyte
             return "ipv4:127.0.0.1:1"
 
     context = Stalled()
-    handle = service_module._streaming(
-        "ReceiveMessage", responses, rpc.ReceiveMessageResponse, RpcLatencies(), Admission(Peers())
+    admission = Admission(Peers())
+    handle = streaming(
+        "ReceiveMessage", responses, rpc.ReceiveMessageResponse, RpcLatencies(), admission, write_seconds=0.05
     )
     await handle(rpc.ReceiveMessageRequest(), context)
     assert (given_up, context.code) == (["messages"], grpc.StatusCode.ABORTED)
@@ -225,9 +224,7 @@ async def test_a_receive_that_is_refused_before_its_method_is_counted() -> None:
             self.codes.append(response.status.code)
 
     latencies = RpcLatencies()
-    handle = service_module._streaming(
-        "ReceiveMessage", never, rpc.ReceiveMessageResponse, latencies, Closed(Peers())
-    )
+    handle = streaming("ReceiveMessage", never, rpc.ReceiveMessageResponse, latencies, Closed(Peers()))
     await handle(rpc.ReceiveMessageRequest(), Context())
     assert Context.codes == [pb.UNAUTHORIZED]
     assert [labels[:2] for labels in latencies.series()] == [("receive_message", "unauthorized")]

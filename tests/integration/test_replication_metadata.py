@@ -130,7 +130,7 @@ async def test_a_topic_of_the_masters_last_second_can_be_consumed(tmp_path: Path
         async with _master(tmp_path / "m", namesrv, brokerRole="SYNC_MASTER") as master:
             await _create_newest(master, metadata)
             assert (await consumer.ask(pull("Newest"))).code == ResponseCode.TOPIC_NOT_EXIST
-        metadata.sync._one_at_a_time.release()
+        metadata.sync.one_at_a_time.release()
         await until(lambda: "Newest" in replica.topics, _SECONDS)
         assert [message.body for message in pulled(await consumer.ask(pull("Newest")))] == [b"acknowledged"]
 
@@ -152,7 +152,7 @@ async def _create_newest(master: RunningBroker, metadata: MetadataReplication) -
     """Create a topic with a message, of which the replica takes over nothing but the log."""
     await until(lambda: master.store.replicas.positions, _SECONDS)
     await metadata.sync.sync_all()
-    await metadata.sync._one_at_a_time.acquire()
+    await metadata.sync.one_at_a_time.acquire()
     async with master.client() as client:
         succeeded(await client.ask(create_topic("Newest", 1)))
         sent(await client.ask(send("Newest", b"acknowledged")))

@@ -52,13 +52,13 @@ class Peeking:
         self._topics = topics
         self._store = store
         self._popping = popping
-        self._random = random.Random()
+        self.chance = random.Random()
 
     def walk(self, peek: Peek) -> Walk:
         """Fill a peek. Yields each read that needs the disk, and is sent its result (None: read refused)."""
         topic, group = peek.topic, peek.group
         retry_topic = pop_retry_topic(topic, group, version_2=self._settings.enable_retry_topic_v2)
-        retry_first = self._random.randrange(_RETRY_FIRST_EVERY) == 0
+        retry_first = self.chance.randrange(_RETRY_FIRST_EVERY) == 0
         if retry_first:
             yield from self._walk_topic(peek, retry_topic)
         if peek.queue_id < 0:
@@ -71,7 +71,7 @@ class Peeking:
     def _walk_topic(self, peek: Peek, topic: str) -> Walk:
         config = self._topics.get(topic)
         count = 0 if config is None else config.read_queue_nums
-        first = self._random.randrange(count) if count else 0
+        first = self.chance.randrange(count) if count else 0
         for number in range(count):
             if number and number % ITEMS_PER_SLICE == 0:
                 yield PAUSE

@@ -111,7 +111,7 @@ class Popping:
         self._statistics = statistics
         self._now_ms = now_ms
         self._pops = 0
-        self._random = random.Random()
+        self.chance = random.Random()
         # Queues that are being read from the disk for a group.
         self._locked: set[QueueKey] = set()
         self._is_full = False
@@ -125,7 +125,7 @@ class Popping:
         After each pause the caller checks again that the group may pop from the topic.
         """
         settings = self._settings
-        chance = self._random.randrange(100)
+        chance = self.chance.randrange(100)
         pop.pop_time = self._now_ms()
         pop.revive_queue_id = ORDER_REVIVE_QUEUE
         if not pop.in_order:

@@ -26,7 +26,7 @@ class PeekProcessor:
 
     def __init__(self, admission: PopAdmission, peeking: Peeking, walks: QueueWalks) -> None:
         self._admission = admission
-        self._peeking = peeking
+        self.peeking = peeking
         self._walks = walks
 
     def peek(self, connection: Connection, request: RemotingCommand) -> Result:
@@ -41,9 +41,7 @@ class PeekProcessor:
         def check() -> None:
             self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)
 
-        return self._walks.finish(
-            connection, self._peeking.walk(peek), check, lambda: _respond(request, peek)
-        )
+        return self._walks.finish(connection, self.peeking.walk(peek), check, lambda: _respond(request, peek))
 
 
 def _respond(request: RemotingCommand, peek: Peek) -> RemotingCommand:

@@ -83,7 +83,7 @@ class Shard:
 def main() -> int:
     """Run the process; return the exit code."""
     channel, supervisor = int(sys.argv[1]), int(sys.argv[2])
-    has_signal = _end_with(supervisor)
+    has_signal = end_with(supervisor)
     sys.argv[0] = "rmq-broker"  # as error messages name it
     return run_command(partial(_command, socket.socket(fileno=channel), has_signal), sys.argv[3:])
 
@@ -94,7 +94,7 @@ def _command(channel: socket.socket, has_signal: bool, arguments: Sequence[str])
     name, wait_seconds = configuration.settings.broker_name, configuration.settings.shutdown_wait_seconds
 
     async def build(supervisor: TaskSupervisor) -> Shard:
-        _Supervision(has_signal).start()
+        Supervision(has_signal).start()
         return await _build(configuration, supervisor, channel)
 
     prepare_process(configuration, "rmq.broker", {"shard": name})
@@ -137,7 +137,7 @@ def _delete(
     return answer_after(reporter.confirmed, result, "confirm a deletion")
 
 
-def _end_with(supervisor: int) -> bool:
+def end_with(supervisor: int) -> bool:
     """Let Linux send a signal if the supervisor is killed; return whether it does.
 
     If the supervisor was killed before this call, the process ends now.
@@ -151,7 +151,7 @@ def _end_with(supervisor: int) -> bool:
     return has_signal
 
 
-class _Supervision:
+class Supervision:
     """Stops this process when its supervisor asks for it or ends. Belongs to the loop's thread."""
 
     def __init__(self, has_signal: bool) -> None:
@@ -163,19 +163,21 @@ class _Supervision:
     def start(self) -> None:
         """Obey from now on."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(sys.stdin.fileno(), self._readable)
-        loop.add_signal_handler(_SUPERVISOR_ENDED, self._supervisor_ended)
+        loop.add_reader(sys.stdin.fileno(), self.input_arrived)
+        loop.add_signal_handler(_SUPERVISOR_ENDED, self.supervisor_ended)
 
-    def _readable(self) -> None:
+    def input_arrived(self) -> None:
+        """Read from the standard input: a request to stop, or its end."""
         if os.read(sys.stdin.fileno(), len(STOP)):
             self._was_asked = True
             self._stop()
             return
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         if not self._has_signal:
-            self._supervisor_ended()
+            self.supervisor_ended()
 
-    def _supervisor_ended(self) -> None:
+    def supervisor_ended(self) -> None:
+        """Stop, or end at once if the supervisor ended while this process was stopping."""
         # The kernel sends the signal for each thread of the supervisor that had this process as its child.
         if self._has_ended:
             return

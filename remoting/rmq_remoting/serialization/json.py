@@ -43,14 +43,14 @@ _SAFE_DIGITS: Final = 9  # a number with more digits may not fit 32 bits
 _MAX_SHAPES: Final = 4096
 _MAX_SHAPE_BYTES: Final = 512
 
-_shapes: Final = BoundedCache[bytes, _Shape](
+shapes: Final = BoundedCache[bytes, _Shape](
     "json_header_shapes",
     max_entries=_MAX_SHAPES,
     max_bytes=_MAX_SHAPES * (ENTRY_OVERHEAD_BYTES + _MAX_SHAPE_BYTES),
     size_of=size_by_key,
     max_entry_bytes=ENTRY_OVERHEAD_BYTES + _MAX_SHAPE_BYTES,
 )
-_known_shape: Final = _shapes.get
+_known_shape: Final = shapes.get
 
 
 def decode_header(data: bytes, body: bytes) -> RemotingCommand:
@@ -61,23 +61,23 @@ def decode_header(data: bytes, body: bytes) -> RemotingCommand:
     if opaque_end < 0:  # it is the last field
         opaque_end = len(data) - 1
     if opaque_end < opaque_at:
-        return _decode_whole(data, body)
+        return decode_whole(data, body)
     if ext_at < opaque_at:
         ext_end = data.rfind(b"}", ext_at, opaque_at) + 1
         if not ext_end:
-            return _decode_whole(data, body)
+            return decode_whole(data, body)
         shape = data[:ext_at] + data[ext_end:opaque_at] + data[opaque_end:]
     else:  # the Go client writes the ext fields last
         ext_end = data.rfind(b"}", ext_at, len(data) - 1) + 1
         if not ext_end or opaque_end > ext_at:
-            return _decode_whole(data, body)
+            return decode_whole(data, body)
         shape = data[:opaque_at] + data[opaque_end:ext_at] + data[ext_end:]
     raw_ext, opaque = data[ext_at:ext_end], data[opaque_at:opaque_end]
     values = _known_shape(shape)
     if values is None or len(opaque) > _SAFE_DIGITS or not opaque.isdigit():
-        command = _decode_whole(data, body)
+        command = decode_whole(data, body)
         if values is None and _is_cut_right(data, command, raw_ext, opaque):
-            _shapes.put(shape, _Shape(command.code, command.flag, command.language, command.version))
+            shapes.put(shape, _Shape(command.code, command.flag, command.language, command.version))
         return command
     return RemotingCommand(
         values.code,
@@ -109,7 +109,7 @@ def _is_cut_right(data: bytes, command: RemotingCommand, raw_ext: bytes, opaque:
         return False
 
 
-def _decode_whole(data: bytes, body: bytes) -> RemotingCommand:
+def decode_whole(data: bytes, body: bytes) -> RemotingCommand:
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError as error:

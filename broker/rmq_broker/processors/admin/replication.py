@@ -51,8 +51,8 @@ class ReplicationAdminProcessor:
         closed: ClosedPops,
     ) -> None:
         """`closed`: the popped messages that this broker has closed as an acting replica."""
-        self._replication = replication
-        self._smallest = smallest
+        self.replication = replication
+        self.smallest = smallest
         self._store = store
         self._identity = identity
         self._closed = closed
@@ -69,14 +69,14 @@ class ReplicationAdminProcessor:
                 f"minBrokerId={header.min_broker_id} is no broker id: send a number from 0 on",
             )
         address = header.min_broker_addr or ""
-        is_new = self._smallest.told(header.min_broker_id, address)
+        is_new = self.smallest.told(header.min_broker_id, address)
         if is_new and header.min_broker_id == MASTER_BROKER_ID and header.ha_broker_addr:
             self._master_is(MasterAddress(header.ha_broker_addr, address))
         return request.response(ResponseCode.SUCCESS)
 
     def _master_is(self, master: MasterAddress) -> None:
-        if self._replication.follower is not None:
-            self._replication.lookup.told(master)
+        if self.replication.follower is not None:
+            self.replication.lookup.told(master)
 
     def exchange(self, connection: Connection, request: RemotingCommand) -> Result:
         """906: a master that starts announces itself to a replica, or a replica asks its master.
@@ -84,11 +84,11 @@ class ReplicationAdminProcessor:
         A replica that acts as the master answers once it does so no longer.
         """
         header = ExchangeHAInfoRequestHeader.decode(request.ext_fields)
-        replication = self._replication
+        replication = self.replication
         if header.master_ha_address:
             self._master_is(MasterAddress(header.master_ha_address, header.master_address or ""))
-            self._smallest.master_starts()
-            if not self._smallest.acts:
+            self.smallest.master_starts()
+            if not self.smallest.acts:
                 return self._left(request)
             return deferred_answer(self._leave(request), "leave to the master")
         if replication.follower is not None:
@@ -101,7 +101,7 @@ class ReplicationAdminProcessor:
         return request.response(ResponseCode.SUCCESS, ext_fields=fields)
 
     async def _leave(self, request: RemotingCommand) -> RemotingCommand:
-        await self._smallest.acts_no_more()
+        await self.smallest.acts_no_more()
         return self._left(request)
 
     def _left(self, request: RemotingCommand) -> RemotingCommand:
@@ -111,21 +111,21 @@ class ReplicationAdminProcessor:
 
     def status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """907: the replicas of a master, or the state of a replica."""
-        follower = self._replication.follower
+        follower = self.replication.follower
         body = self._of_master() if follower is None else self._of_replica()
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def reset_master_flush_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """908: sets what a replica believes that its master has flushed; a master ignores it."""
         header = ResetMasterFlushOffsetHeader.decode(request.ext_fields)
-        follower = self._replication.follower
+        follower = self.replication.follower
         if follower is not None:
             follower.status.master_flushed = header.master_flush_offset
         return request.response(ResponseCode.SUCCESS)
 
     def epochs(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """1007: the epochs of this log."""
-        controlled = self._replication.controlled
+        controlled = self.replication.controlled
         if controlled is None:
             return request.response(ResponseCode.SYSTEM_ERROR, _NO_CONTROLLER)
         identity, epochs = self._identity, controlled.epochs.epochs
@@ -144,7 +144,7 @@ class ReplicationAdminProcessor:
 
     def role_changed(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """1008: somebody says that the master has changed; the broker asks the controller."""
-        controlled = self._replication.controlled
+        controlled = self.replication.controlled
         if controlled is None:
             return request.response(ResponseCode.SYSTEM_ERROR, _NO_CONTROLLER)
         controlled.member.wake()
@@ -153,7 +153,7 @@ class ReplicationAdminProcessor:
     def _of_master(self) -> HARuntimeInfo:
         end = self._store.max_phy_offset()
         in_sync = self._store.replicas.in_sync()
-        connections = [each for each in self._replication.server.connections if each.position is not None]
+        connections = [each for each in self.replication.server.connections if each.position is not None]
         return HARuntimeInfo(
             master=True,
             master_commit_log_max_offset=end,
@@ -173,7 +173,7 @@ class ReplicationAdminProcessor:
         )
 
     def _of_replica(self) -> HARuntimeInfo:
-        follower = self._replication.follower
+        follower = self.replication.follower
         assert follower is not None
         status = follower.status
         return HARuntimeInfo(

@@ -73,7 +73,7 @@ class MetadataSync:
         names = (_CONNECTION, _STATE, *[part.name for part in parts])
         self.states = {name: PartState() for name in names}
         self._wake = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
+        self.one_at_a_time = asyncio.Lock()
         self._master: Master | None = None
         self._metadata_version = ""
 
@@ -104,7 +104,7 @@ class MetadataSync:
 
     async def _round(self, *, everything: bool) -> None:
         """Take over the parts that are due, and apply the answers that the log allows."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             if self._is_paused():
                 if self._master_address() is None:
                     self._without_master()

@@ -78,7 +78,7 @@ async def test_a_queue_of_which_no_message_fits_is_unchanged(
     broker: PopBroker, room_for_three: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", 2 * room_for_three)
-    monkeypatch.setattr(broker.pops.popping, "_random", SimpleNamespace(randrange=lambda end: 0))
+    monkeypatch.setattr(broker.pops.popping, "chance", SimpleNamespace(randrange=lambda end: 0))
     pop = broker.pop(queue_id=-1)
     assert (pop.count, pop.rest) == (2, 2)
     assert pop.infos.start_offset_info == "0 0 0"

@@ -108,7 +108,7 @@ async def test_both_forms_of_retry_topics_are_popped(
         for topic in ("%RETRY%CG_T", "%RETRY%CG+T"):
             broker.topics.update(TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1))
         broker.settings.enable_retry_topic_v2 = True
-        monkeypatch.setattr(broker.pops.popping, "_random", SimpleNamespace(randrange=lambda end: chance))
+        monkeypatch.setattr(broker.pops.popping, "chance", SimpleNamespace(randrange=lambda end: chance))
         assert broker.pop().count == 1
 
 

@@ -44,8 +44,8 @@ class _Broker(LocalBroker):
         super().__init__(folder, maxTopicQueueNums=_QUEUES, popFromRetryProbability=0)
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=_QUEUES, write_queue_nums=_QUEUES))
         self.groups.update(SubscriptionGroupConfig(group_name="CG"))
-        self.services.pops.popping._random = _FirstQueueFirst()  # type: ignore[assignment]
-        self.processors.pops.peek._peeking._random = _FirstQueueFirst()  # type: ignore[assignment]
+        self.services.pops.popping.chance = _FirstQueueFirst()  # type: ignore[assignment]
+        self.processors.pops.peek.peeking.chance = _FirstQueueFirst()  # type: ignore[assignment]
         self.peer = Peer()
 
     def ask(self, request: RemotingCommand) -> asyncio.Future[Answer]:

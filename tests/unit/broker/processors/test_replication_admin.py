@@ -33,13 +33,13 @@ def _smallest_is(processor: ReplicationAdminProcessor, **fields: object) -> Remo
 async def test_a_name_server_tells_that_the_master_is_gone_and_back(
     processor: ReplicationAdminProcessor,
 ) -> None:
-    smallest = processor._smallest
+    smallest = processor.smallest
     answer = _smallest_is(processor, minBrokerId=1, minBrokerAddr="b:10911", offlineBrokerAddr="a:10911")
     assert answer.code == ResponseCode.SUCCESS
     assert smallest.may_act and smallest.changed.is_set()
     _smallest_is(processor, minBrokerId=0, minBrokerAddr="a:10911", haBrokerAddr="a:10912")
     assert not smallest.may_act
-    known = processor._replication.lookup.known
+    known = processor.replication.lookup.known
     assert known is not None and (known.ha, known.clients) == ("a:10912", "a:10911")
 
 
@@ -51,13 +51,13 @@ async def test_a_notification_without_an_id_is_refused(
         _smallest_is(processor, **fields)
     with pytest.raises(HeaderError):
         _smallest_is(processor, minBrokerId="x")
-    assert processor._smallest.broker_id is None
+    assert processor.smallest.broker_id is None
 
 
 async def test_a_master_that_announces_itself_is_answered_when_acting_has_ended(
     processor: ReplicationAdminProcessor,
 ) -> None:
-    smallest = processor._smallest
+    smallest = processor.smallest
     command = request(RequestCode.EXCHANGE_BROKER_HA_INFO, masterHaAddress="a:10912", masterAddress="a:10911")
     answer = processor.exchange(Peer().connection, command)
     assert isinstance(answer, RemotingCommand)

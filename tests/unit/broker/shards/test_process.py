@@ -11,7 +11,7 @@ import pytest
 
 from rmq_broker.shards import process
 from rmq_broker.shards.channel import STOP
-from rmq_broker.shards.process import _end_with, _Supervision
+from rmq_broker.shards.process import Supervision, end_with
 from tests.support.waiting import until
 
 
@@ -48,7 +48,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Process]:
 
 @pytest.mark.each_loop
 async def test_a_shard_stops_when_it_is_asked_to(own: _Process) -> None:
-    _Supervision(has_signal=True).start()
+    Supervision(has_signal=True).start()
     os.write(own.end, STOP)
 
     await until(lambda: own.signals)
@@ -59,26 +59,26 @@ async def test_a_shard_stops_when_it_is_asked_to(own: _Process) -> None:
 async def test_a_shard_that_stops_already_is_not_killed(own: _Process) -> None:
     """systemd sends the first signal to the supervisor and to its shards."""
     own.handler = signal.SIG_DFL
-    supervision = _Supervision(has_signal=True)
+    supervision = Supervision(has_signal=True)
     os.write(own.end, STOP)
-    supervision._readable()
+    supervision.input_arrived()
 
     assert own.signals == []
 
 
 async def test_the_end_of_the_supervisor_stops_the_shard_once(own: _Process) -> None:
-    supervision = _Supervision(has_signal=True)
+    supervision = Supervision(has_signal=True)
     for _ in range(3):
-        supervision._supervisor_ended()
+        supervision.supervisor_ended()
 
     assert own.signals == [signal.SIGTERM]
 
 
 async def test_the_end_of_the_supervisor_during_the_shutdown_ends_the_shard_at_once(own: _Process) -> None:
-    supervision = _Supervision(has_signal=True)
+    supervision = Supervision(has_signal=True)
     os.write(own.end, STOP)
-    supervision._readable()
-    supervision._supervisor_ended()
+    supervision.input_arrived()
+    supervision.supervisor_ended()
 
     # The second one finds no handler.
     assert own.signals == [signal.SIGTERM, signal.SIGTERM]
@@ -89,11 +89,11 @@ async def test_the_end_of_the_supervisor_during_the_shutdown_ends_the_shard_at_o
 async def test_the_end_of_the_standard_input_counts_where_no_signal_is_sent(
     own: _Process, has_signal: bool
 ) -> None:
-    supervision = _Supervision(has_signal)
+    supervision = Supervision(has_signal)
     supervision.start()
     own.close()
     if has_signal:
-        supervision._readable()
+        supervision.input_arrived()
     else:
         await until(lambda: own.signals)
 
@@ -103,6 +103,6 @@ async def test_the_end_of_the_standard_input_counts_where_no_signal_is_sent(
 def test_a_shard_whose_supervisor_is_gone_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_PR_SET_PDEATHSIG", 2)  # PR_GET_PDEATHSIG, with a bad address: no effect
     with pytest.raises(SystemExit) as ended:
-        _end_with(os.getppid() + 1)
+        end_with(os.getppid() + 1)
 
     assert ended.value.code == 1

@@ -92,9 +92,15 @@ class FakeClient:
         await asyncio.sleep(0)
 
 
-def fake_connect(on_close: Callable[[str], None]) -> RemotingClient:
-    """What `Sessions` opens connections with."""
-    return cast(RemotingClient, FakeClient(on_close))
+class FakeConnect:
+    """Opens the connections of sessions; `clients` has those of each session."""
+
+    def __init__(self) -> None:
+        self.clients: list[FakeClient] = []
+
+    def __call__(self, on_close: Callable[[str], None]) -> RemotingClient:
+        self.clients.append(FakeClient(on_close))
+        return cast(RemotingClient, self.clients[-1])
 
 
 class SessionParts:
@@ -103,8 +109,9 @@ class SessionParts:
     def __init__(self, most: int = 100) -> None:
         self.client = Peer()
         self.limit = ConnectionLimit(most)
-        self.session = Session(self.client.connection, fake_connect, self.limit)
-        self.brokers = cast(FakeClient, self.session._connections)
+        connect = FakeConnect()
+        self.session = Session(self.client.connection, connect, self.limit)
+        (self.brokers,) = connect.clients
 
     def peer(self, broker: Broker) -> Peer:
         """Return the broker's end of a connection."""

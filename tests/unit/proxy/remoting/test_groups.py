@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
@@ -16,7 +15,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from tests.support.broker_requests import heartbeat, request
-from tests.unit.proxy.remoting.parts import A, B, FakeClient, Peer, brokers_of, fake_connect, settled
+from tests.unit.proxy.remoting.parts import A, B, FakeConnect, Peer, brokers_of, settled
 
 pytestmark = pytest.mark.virtual_time
 
@@ -29,12 +28,13 @@ _ROUTES: dict[str, dict[str, dict[int, str]]] = {
 class _Parts:
     def __init__(self, most: int = 10) -> None:
         brokers = brokers_of(_ROUTES)
-        self.sessions = Sessions(fake_connect, ConnectionLimit(most))
+        connect = FakeConnect()
+        self.sessions = Sessions(connect, ConnectionLimit(most))
         lookup = Lookup(brokers, "DefaultCluster")
         self.groups = Groups(self.sessions, lookup, Relay(self.sessions, lookup, brokers, 3.0))
         self.client = Peer().connection
         self.session = self.sessions.of(self.client)
-        self.brokers = cast(FakeClient, self.session._connections)
+        (self.brokers,) = connect.clients
 
     def beat(self) -> asyncio.Task[object]:
         command = heartbeat("client", "G", {"T": "*"})

@@ -21,10 +21,9 @@ from tests.support.proxied_requests import to_broker
 from tests.unit.proxy.remoting.parts import (
     A,
     FakeBrokers,
-    FakeClient,
+    FakeConnect,
     Peer,
     brokers_of,
-    fake_connect,
     settled,
 )
 
@@ -38,10 +37,12 @@ class _Parts:
     def __init__(self, most: int = 10) -> None:
         brokers = brokers_of(_ROUTES)
         self.brokers = cast(FakeBrokers, brokers)
-        self.sessions = Sessions(fake_connect, ConnectionLimit(most))
+        connect = FakeConnect()
+        self.sessions = Sessions(connect, ConnectionLimit(most))
         self.relay = Relay(self.sessions, Lookup(brokers, "DefaultCluster"), brokers, _TIMEOUT_SECONDS)
         self.client = Peer().connection
-        self.connections = cast(FakeClient, self.sessions.of(self.client)._connections)
+        self.sessions.of(self.client)
+        (self.connections,) = connect.clients
         self.tier = InlineTier("pull", capacity=10, max_wait_ms=1000)
 
     def pass_on(self, command: RemotingCommand) -> asyncio.Task[object]:

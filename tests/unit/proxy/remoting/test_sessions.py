@@ -12,7 +12,7 @@ from rmq_remoting.bodies.heartbeat import HeartbeatData
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.errors import ConnectError, TooManyRequests
 from tests.support.broker_requests import heartbeat, request
-from tests.unit.proxy.remoting.parts import A, B, Peer, SessionParts, fake_connect, settled
+from tests.unit.proxy.remoting.parts import A, B, FakeConnect, Peer, SessionParts, settled
 
 pytestmark = pytest.mark.virtual_time
 
@@ -119,7 +119,7 @@ async def test_requests_have_answers_and_one_way_ones_have_none() -> None:
 
 
 async def test_a_session_ends_with_its_client() -> None:
-    sessions = Sessions(fake_connect, ConnectionLimit(10))
+    sessions = Sessions(FakeConnect(), ConnectionLimit(10))
     client = Peer()
     session = sessions.of(client.connection)
     assert sessions.of(client.connection) is session

@@ -30,7 +30,7 @@ def values(command: RemotingCommand) -> tuple[Any, ...]:
 
 def outcome(data: bytes, *, whole: bool) -> Any:
     try:
-        return values(json._decode_whole(data, b"b") if whole else json.decode_header(data, b"b"))
+        return values(json.decode_whole(data, b"b") if whole else json.decode_header(data, b"b"))
     except RemotingError as error:
         return type(error)
 
@@ -122,5 +122,5 @@ def test_any_ext_fields(fields: dict[str, Any]) -> None:
 def test_shapes_are_bounded() -> None:
     for code in range(5000):
         json.decode_header(JAVA.replace(b":11,", b":%d," % code), b"")
-        assert len(json._shapes) <= 4096
-    json._shapes.clear()
+        assert len(json.shapes) <= 4096
+    json.shapes.clear()
