@@ -114,7 +114,7 @@ class RemotingClient:
             now = asyncio.get_running_loop().time()
             if failed is not None and (wait := failed.not_before - now) > 0:
                 raise failed.kind(f"{failed.reason}; next attempt in {wait:.2f} s")
-            task = asyncio.ensure_future(self._open(address))
+            task = asyncio.create_task(self._open(address), name=f"connect {address}")
             self._connecting[address] = task
             task.add_done_callback(lambda ended: self._connect_ended(address, ended))
         try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import tracemalloc
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -23,6 +21,7 @@ from tests.support.frames import (
     golden_frames,
     raw_frame,
 )
+from tests.support.memory import allocated_bytes
 
 GOLDEN = golden_frames()
 STREAM = b"".join(golden.frame for golden in GOLDEN)
@@ -344,17 +343,6 @@ def test_large_frame_of_an_unknown_serialization_ends_the_stream() -> None:
     assert decoder.feed(SMALL) == []
 
 
-def _allocated_bytes(feed: Callable[[], object]) -> int:
-    """Return the memory that a call has allocated and still holds."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        feed()
-        return tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-
-
 def test_parts_of_a_large_frame_are_copied_only_once() -> None:
     frame = large_frame(bytes(1_000_000))
     parts = [frame[at : at + 65_536] for at in range(0, 900_000, 65_536)]
@@ -363,7 +351,7 @@ def test_parts_of_a_large_frame_are_copied_only_once() -> None:
     def feed() -> None:
         assert not any([decoder.feed(part) for part in parts])
 
-    assert _allocated_bytes(feed) < 65_536
+    assert allocated_bytes(feed) < 65_536
 
 
 def test_small_parts_are_joined() -> None:
@@ -371,10 +359,10 @@ def test_small_parts_are_joined() -> None:
     frame = large_frame(bytes(1_000_000))
     decoder = FrameDecoder()
 
-    allocated_bytes = _allocated_bytes(lambda: feed_in_chunks(decoder, frame[:-1], [10] * 99_999))
+    allocated = allocated_bytes(lambda: feed_in_chunks(decoder, frame[:-1], [10] * 99_999))
 
     assert decoder.buffered_bytes == len(frame) - 1
-    assert allocated_bytes < 1.5 * len(frame)
+    assert allocated < 1.5 * len(frame)
 
 
 def test_small_frames_leave_nothing_to_copy() -> None:

@@ -92,7 +92,6 @@ async def test_previous_client_ids_of_a_producer_are_removed() -> None:
     assert table.find_client("9") is not None, "in the other group it still has that one"
     table.connection_closed(peer.connection)
     assert not any(table.find_client(f"{number}") for number in range(11))
-    assert not table._clients
 
 
 async def test_remaining_connection_of_a_client_id_is_found() -> None:

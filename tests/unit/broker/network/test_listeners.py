@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from rmq_broker.network import listeners as module
-from rmq_broker.network.address import bind_ports
+from rmq_broker.network.address import BoundPorts, bind_ports
 from rmq_broker.network.listeners import Listeners
 from rmq_broker.replication.serving import ReplicaServer
 from rmq_broker.settings.broker import BrokerSettings
@@ -31,18 +31,22 @@ def _settings() -> BrokerSettings:
 
 
 def _listeners(settings: BrokerSettings, main: Dispatcher) -> Listeners:
+    return _listeners_on(bind_ports(settings), settings, main)
+
+
+def _listeners_on(ports: BoundPorts, settings: BrokerSettings, main: Dispatcher) -> Listeners:
     replicas = ReplicaServer(settings, MessageStore(settings, settings, settings))
-    return Listeners(settings, bind_ports(settings), main, Dispatcher(), replicas, lambda connection: None)
+    return Listeners(settings, ports, main, Dispatcher(), replicas, lambda connection: None)
 
 
 async def test_a_port_that_another_process_listens_on_by_now_is_named() -> None:
     """Two sockets may be bound to a port with SO_REUSEADDR as long as neither listens."""
     settings = _settings()
-    listeners = _listeners(settings, Dispatcher())
-    port = listeners._ports.main_port
+    ports = bind_ports(settings)
+    listeners = _listeners_on(ports, settings, Dispatcher())
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", port))
+        other.bind(("127.0.0.1", ports.main_port))
         other.listen()
         with pytest.raises(StartError, match=r"cannot listen on .*Is another broker running"):
             await listeners.start()

@@ -270,4 +270,4 @@ async def test_one_connection_cannot_have_all_places_of_waiting_pops() -> None:
     held.connection_closed(greedy.connection)
     assert held.has_room(modest.connection, _ANSWER, _ANY)
     held.connection_closed(modest.connection)
-    assert held.count == 0 and held.size_bytes == 0 and not held._bytes_of
+    assert held.count == 0 and held.size_bytes == 0

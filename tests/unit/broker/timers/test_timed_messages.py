@@ -232,9 +232,9 @@ def _full(delivery: DeliveryBroker, after_ms: int, left_bytes: int) -> InnerMess
 @pytest.mark.parametrize("left_bytes", [0, 1, 21, 22, 40, 61, 62, 81, 200])
 @pytest.mark.parametrize("append_crc", [False, True])
 async def test_messages_with_properties_at_the_limit_are_delivered(
-    delivery: DeliveryBroker, left_bytes: int, append_crc: bool
+    tmp_path: Path, left_bytes: int, append_crc: bool
 ) -> None:
-    delivery.writer._append_crc = append_crc
+    delivery = opened(tmp_path, enabledAppendPropCRC=append_crc)
     left_bytes += CRC_PROPERTY_BYTES if append_crc else 0
     delivery.writer.put(_full(delivery, 500, left_bytes))
     (waiting,) = delivery.stored(TIMER)
@@ -244,6 +244,7 @@ async def test_messages_with_properties_at_the_limit_are_delivered(
     assert ("TIMER_DEQUEUE_MS" in came.properties) == ("TIMER_ENQUEUE_MS" in came.properties)
     assert "TIMER_DEQUEUE_MS" in came.properties or left_bytes < 100
     assert delivery.timers.counts.lost == 0
+    delivery.store.close()
 
 
 @pytest.mark.parametrize("left_bytes", [0, 62, 81, 82, 200])

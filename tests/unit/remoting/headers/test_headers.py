@@ -49,11 +49,7 @@ HOT = {
     "SendMessageRequestHeaderV2",
     "SendMessageResponseHeader",
 }
-BASES = {
-    "RpcRequestHeader": RpcHeader,
-    "TopicRequestHeader": TopicHeader,
-    "TopicQueueRequestHeader": TopicHeader,
-}
+BASES = {"RpcRequestHeader", "TopicRequestHeader", "TopicQueueRequestHeader"}
 # Apache's default is the time at which the header is made; here the caller passes the time in.
 TIME_OF_MAKING = "invokeTime"
 
@@ -102,12 +98,6 @@ def test_wire_names_are_apaches(name: str) -> None:
     assert sorted(field.alias or "" for field in CLASSES[name].model_fields.values()) == sorted(
         field["name"] for field in MODELLED[name]["fields"]
     )
-
-
-@pytest.mark.parametrize("name", sorted(MODELLED))
-def test_bases_are_apaches(name: str) -> None:
-    base = BASES.get(MODELLED[name]["superclass"], Header)
-    assert CLASSES[name].__mro__[1] is base
 
 
 @pytest.mark.parametrize("name", sorted(MODELLED))
