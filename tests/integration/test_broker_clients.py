@@ -99,7 +99,7 @@ async def test_members_of_a_group_are_told_of_each_other(broker: RunningBroker, 
 
 
 async def _until_gone(client: RawClient, group: str) -> str:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             answer = await client.ask(request(Code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group))
             if answer.code == ResponseCode.SYSTEM_ERROR:

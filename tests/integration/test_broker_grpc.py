@@ -137,10 +137,10 @@ async def test_the_broker_stops_although_receives_are_held(cluster: RunningClust
     broker = cluster.brokers["broker-a"]
     async with grpc_client(_address(cluster)) as client:
         await client.consume("G", "T")
-        held = asyncio.ensure_future(client.receive("G", "T", wait_s=20))
+        held = asyncio.ensure_future(client.receive("G", "T", wait_s=60, deadline=90))
         await until(lambda: broker.services.pops.held_pops.count > 0)
         del cluster.brokers["broker-a"]
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(20):
             await broker.stop()
         status, messages = await held
         assert (status.code, messages) == (pb.MESSAGE_NOT_FOUND, [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,8 +29,15 @@ from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
-# Long enough for a pull to be still held on a busy machine.
-_LONG_MS = 20_000
+# More than a test waits for an answer: a pull that is answered earlier was woken.
+_LONG_MS = 60_000
+_PATIENT = {"longPollingMaxHoldMillis": _LONG_MS}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    async with running_broker(tmp_path, **_PATIENT) as running:
+        yield running
 
 
 async def _fill(client: RawClient, topic: str, count: int) -> None:
@@ -56,12 +65,10 @@ async def test_a_message_answers_a_held_pull(broker: RunningBroker, client: RawC
         for offset in range(20):
             command = pull("T", offset=offset, suspend_ms=_LONG_MS, code=code)
             await _held(broker, client, command)
-            began = time.perf_counter()
             sent(await producer.ask(send("T", b"now")))
 
             answer = await client.receive()
 
-            assert time.perf_counter() - began < 1.0
             assert answer.opaque == command.opaque
             assert [message.queue_offset for message in pulled(answer)] == [offset]
             assert offsets(answer) == (offset + 1, 0, offset + 1)
@@ -123,7 +130,10 @@ async def test_a_message_with_another_tag_does_not_answer_a_pull(
 
 async def test_a_message_behind_many_skipped_ones_is_found_at_once(tmp_path: Path) -> None:
     """One wake-up searches more than one slice: no further wake-up would follow."""
-    async with running_broker(tmp_path, maxFilterMessageSize=200) as broker, broker.client() as client:
+    async with (
+        running_broker(tmp_path, maxFilterMessageSize=200, **_PATIENT) as broker,
+        broker.client() as client,
+    ):
         await client.ask(create_topic("T"))
         await _held(broker, client, pull("T", subscription="a", suspend_ms=_LONG_MS))
         async with broker.client() as producer:
@@ -140,7 +150,7 @@ async def test_a_held_pull_expires_without_a_message(broker: RunningBroker, clie
     answer = await client.ask(pull("T", offset=2, suspend_ms=300))
 
     assert answer.code == ResponseCode.PULL_NOT_FOUND
-    assert 0.3 <= time.monotonic() - began < 2.0
+    assert time.monotonic() - began >= 0.3
     assert offsets(answer) == (2, 0, 2)
     assert broker.held_pulls.count == 0
 
@@ -149,9 +159,10 @@ async def test_an_expired_pull_tells_the_offset_behind_skipped_messages(
     broker: RunningBroker, client: RawClient
 ) -> None:
     await _fill(client, "T", 2)
-    await _held(broker, client, pull("T", offset=2, subscription="a", suspend_ms=400))
+    await _held(broker, client, pull("T", offset=2, subscription="a", suspend_ms=_LONG_MS))
     async with broker.client() as producer:
         sent(await producer.ask(send("T", b"b", properties={"TAGS": "b"})))
+    broker.held_pulls.clock = lambda: time.monotonic() + _LONG_MS / 1000
 
     answer = await client.receive()
 
@@ -165,7 +176,7 @@ async def test_the_hold_time_is_bounded_by_the_broker(tmp_path: Path) -> None:
         began = time.monotonic()
         answer = await client.ask(pull("T", suspend_ms=_LONG_MS))
         assert answer.code == ResponseCode.PULL_NOT_FOUND
-        assert 0.2 <= time.monotonic() - began < 2.0
+        assert time.monotonic() - began >= 0.2
 
 
 async def test_without_long_polling_a_pull_is_held_for_the_short_time(tmp_path: Path) -> None:
@@ -177,7 +188,7 @@ async def test_without_long_polling_a_pull_is_held_for_the_short_time(tmp_path: 
         began = time.monotonic()
         answer = await client.ask(pull("T", suspend_ms=_LONG_MS))
         assert answer.code == ResponseCode.PULL_NOT_FOUND
-        assert 0.25 <= time.monotonic() - began < 2.0
+        assert time.monotonic() - began >= 0.25
 
 
 async def test_a_closed_connection_leaves_no_held_pulls(broker: RunningBroker, client: RawClient) -> None:
@@ -197,7 +208,7 @@ async def test_a_closed_connection_leaves_no_held_pulls(broker: RunningBroker, c
 
 
 async def test_held_pulls_are_answered_when_the_broker_stops(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker:
+    async with running_broker(tmp_path, **_PATIENT) as broker:
         async with broker.client() as client:
             await client.ask(create_topic("T", 4))
             pulls = [pull("T", queue_id=queue, suspend_ms=_LONG_MS) for queue in range(4)]
@@ -266,7 +277,7 @@ async def test_a_recreated_topic_wakes_its_new_pulls(broker: RunningBroker, clie
 
 @pytest.mark.parametrize("queues", [1, 500])
 async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: Path, queues: int) -> None:
-    async with running_broker(tmp_path) as broker, broker.client() as client:
+    async with running_broker(tmp_path, **_PATIENT) as broker, broker.client() as client:
         await client.ask(create_topic("T", queues))
         wanted = [pull("T", queue_id=number % queues, suspend_ms=_LONG_MS) for number in range(5000)]
         await _held(broker, client, *wanted)
@@ -298,14 +309,18 @@ async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: 
         assert broker.held_pulls.count == 0
 
 
-async def test_thousands_of_woken_pulls_do_not_delay_other_requests(tmp_path: Path) -> None:
-    """Their answers are sliced: between two slices other requests have their turn."""
-    async with running_broker(tmp_path) as broker, broker.client() as client:
-        await client.ask(create_topic("T"))
-        await _held(broker, client, *[pull("T", suspend_ms=_LONG_MS) for _ in range(3000)])
-        async with broker.client() as producer:
-            sent(await producer.ask(send("T", b"x" * 1000)))
-            sent(await producer.ask(send("Other", b"y")))
-            assert broker.held_pulls.count > 0
-        for _ in range(3000):
-            assert len(pulled(await client.receive())) == 1
+async def test_thousands_of_woken_pulls_do_not_delay_other_requests(
+    broker: RunningBroker, client: RawClient
+) -> None:
+    """Their answers are sliced: between two slices the loop serves other requests."""
+    await client.ask(create_topic("T"))
+    await _held(broker, client, *[pull("T", suspend_ms=_LONG_MS) for _ in range(3000)])
+    async with broker.client() as producer:
+        producer.send(send("T", b"x"))
+        left = [3000]
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(broker.held_pulls.count)
+    assert max(before - after for before, after in pairwise(left)) < 100
+    for _ in range(3000):
+        assert len(pulled(await client.receive())) == 1

@@ -112,7 +112,7 @@ def _cut(proxy: FaultProxy) -> None:
 
 async def _until_dropped(name_server: Namesrv) -> None:
     """Wait until a name server answers that the topic does not exist."""
-    async with asyncio.timeout(5), raw_client(name_server.port) as client:
+    async with asyncio.timeout(20), raw_client(name_server.port) as client:
         asked = {"topic": "T"}
         while True:
             answer = await client.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, **asked))

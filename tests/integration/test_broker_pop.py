@@ -295,7 +295,7 @@ async def test_a_message_that_notified_clients_leave_is_notified_to_the_others(
         await until(lambda: broker.pops.held_notifications.count == 3)
         async with broker.client() as producer:
             await _fill(producer, 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             for notified in (client, second, third):
                 assert NotificationResponseHeader.decode((await notified.receive()).ext_fields).has_msg
 

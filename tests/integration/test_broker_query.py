@@ -59,7 +59,7 @@ async def store(client: RawClient, body: bytes, keys: str = "", unique_key: str 
 
 async def indexed(client: RawClient, unique_key: str) -> None:
     """Wait for the index: of a broker that has just started it is made in the background."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (await client.ask(by_unique_key(unique_key))).code != ResponseCode.SUCCESS:
             pass
 

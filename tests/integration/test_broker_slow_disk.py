@@ -290,7 +290,7 @@ def _body(number: int) -> bytes:
 
 async def _until_sent(client: RawClient, command: RemotingCommand) -> None:
     """Send a message until the disk has recovered."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (await client.ask(command)).code == ResponseCode.SYSTEM_BUSY:
             pass
 

@@ -45,7 +45,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[_Cluster]:
                 message = Message("T", f"{number}".encode(), keys=["all", f"k{number}"])
                 queue = MessageQueue("T", _BROKERS[number % 2], 0)
                 made.sent.append(await producer.send(message, queue=queue))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 # A broker that has just started builds its index in the background.
                 while len((await admin.query_messages("T", "all")).messages) < 4:
                     pass

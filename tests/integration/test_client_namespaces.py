@@ -197,7 +197,7 @@ async def test_allocations_use_the_applications_names(tmp_path: Path) -> None:
             settings=_SHOP,
         ) as consumer,
     ):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while await consumer.assigned_queues() != [chosen]:  # noqa: ASYNC110  # another thread rebalances
                 await asyncio.sleep(0.01)
 

@@ -162,7 +162,7 @@ async def test_stop_makes_unstarted_messages_visible(address: str) -> None:
 
     await _send(address, *(b"%d" % number for number in range(10)))
     async with _consumer(address, listen, workers=1) as consumer:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await begun.wait()
         asyncio.get_running_loop().call_later(0.05, go_on.set)
         await consumer.stop()

@@ -39,7 +39,7 @@ _SEND = RequestCode.SEND_MESSAGE_V2
 
 
 async def _until_queues(producer: Producer, topic: str, count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(await producer.queues(topic)) != count:  # noqa: ASYNC110  # another thread refreshes
             await asyncio.sleep(0.01)
 
@@ -275,7 +275,7 @@ async def test_a_topic_without_write_permission_raises_no_queue(tmp_path: Path) 
         with pytest.raises(NoQueue, match="no queue that can be written"):
             await producer.send(Message("T", b"x"))
         await cluster.broker.set_queues("T", 4)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while True:
                 try:
                     await producer.send(Message("T", b"x"))

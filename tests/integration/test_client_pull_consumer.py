@@ -45,7 +45,7 @@ async def _reader(cluster: RunningCluster, **options: Any) -> AsyncIterator[Pull
 
 async def _read(reader: PullConsumer, count: int, **options: Any) -> list[MessageExt]:
     messages: list[MessageExt] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(messages) < count:
             messages += await reader.poll(**options)
     return messages

@@ -64,7 +64,7 @@ async def test_an_illegal_offset_continues_at_a_valid_one() -> None:
         assert (await reader.poll())[0].queue_offset == 10
         await reader.seek(_Q0, 1000)
         await until(lambda: cluster.broker.requests(RequestCode.PULL_MESSAGE))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while await reader.position(_Q0) != 15:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

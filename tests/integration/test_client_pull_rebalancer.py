@@ -121,7 +121,7 @@ async def test_polls_commit_messages_of_earlier_polls(tmp_path: Path) -> None:
             assert len(await _read(reader, 10)) == 10
             assert _committed(cluster) == 0
             await reader.poll(timeout_seconds=0)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while _committed(cluster) != 10:  # noqa: ASYNC110  # a request is in flight
                     await asyncio.sleep(0.005)
             _put(cluster, 4, queues=1)
@@ -135,7 +135,7 @@ async def test_messages_of_a_failed_poll_are_not_committed(tmp_path: Path) -> No
         with pytest.raises(ZeroDivisionError):
             async with _reader(cluster, auto_commit=True) as reader:
                 await reader.subscribe("T")
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while len(await reader.poll(max_messages=4)) != 4:
                         pass
                 await reader.poll(max_messages=3)
@@ -181,7 +181,7 @@ async def test_auto_commit_does_not_overwrite_a_reset(tmp_path: Path) -> None:
                 await until(lambda: broker.held_pulls.count)  # everything is prefetched
                 broker.offsets.assign_reset("g", "T", 0, 5)
                 broker.services.pulls.wake("T", 0)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while await reader.position(_QUEUES[0]) != 5:  # noqa: ASYNC110  # an answer is in flight
                         await asyncio.sleep(0.001)
                 raise ZeroDivisionError

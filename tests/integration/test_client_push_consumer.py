@@ -168,7 +168,7 @@ async def test_topics_come_and_go(tmp_path: Path) -> None:
             cluster.broker.put("U", b"u")
             await until(lambda: inbox.bodies == [b"u"])
             await consumer.unsubscribe("U")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while await consumer.assigned_queues() != [MessageQueue("T", "broker-a", 0)]:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert cluster.broker.committed(topic="U") == 1

@@ -45,7 +45,7 @@ class _Cluster:
         async with PullConsumer(self.address, group="g", consume_from="first") as reader:
             await reader.assign(await reader.queues("T"))
             found: list[bytes] = []
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while len(found) < count:
                     found += [message.body for message in await reader.poll()]
         return found

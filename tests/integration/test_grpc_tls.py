@@ -198,7 +198,7 @@ async def test_a_client_that_says_nothing_is_closed(
     monkeypatch.setattr(front_module, "_FIRST_BYTE_SECONDS", 0.05)
     async with running_proxy(cluster.address, **certificate.settings) as proxy:
         reader, writer = await asyncio.open_connection(LOOPBACK, proxy.port)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             with suppress(ConnectionResetError):
                 assert await reader.read() == b""
         writer.close()
@@ -212,7 +212,7 @@ async def test_connections_end_with_the_proxy(cluster: RunningCluster, certifica
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
         assert await reader.read(9)  # the settings of the server
         port = proxy.port
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while await reader.read(1000):
             pass
     writer.close()

@@ -118,7 +118,7 @@ async def test_connections_end_with_the_proxy(cluster: RunningCluster) -> None:
         reader, writer = await asyncio.open_connection(LOOPBACK, remoting_port(proxy))
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
         assert await reader.read(9)  # the settings of the server
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while await reader.read(1000):
             pass
     writer.close()
@@ -138,7 +138,7 @@ async def test_a_grpc_server_that_does_not_answer_ends_the_connection(
         front = Front(entrance, entrance, connect_timeout_seconds=0.05, most_connections=10)
         reader, writer = await asyncio.open_connection(LOOPBACK, await front.listen(LOOPBACK, 0))
         writer.write(b"PRI")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await reader.read() == b""
         writer.close()
         front.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -69,13 +68,11 @@ async def test_a_shutdown_answers_held_pulls(cluster: RunningCluster) -> None:
         first = asyncio.ensure_future(client.ask(request))
         await until(lambda: cluster.broker.held_pulls.count == 1)
         assert not first.done()
-        began = time.monotonic()
         stopping = asyncio.ensure_future(proxy.stop())
         answer = await first
         await stopping
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert answer.ext_fields["nextBeginOffset"] == "0"
-    assert time.monotonic() - began < 5.0
 
 
 async def test_rmq_health_asks_the_port(cluster: RunningCluster) -> None:

@@ -423,7 +423,7 @@ async def test_oneway_requests_to_a_stalled_peer_are_bounded() -> None:
         connection = client.existing(proxy.address)
         assert connection is not None
         proxy.resume()
-        await asyncio.wait_for(connection.drain(), 5)
+        await asyncio.wait_for(connection.drain(), 20)
         await client.oneway(proxy.address, request(12))
 
 
@@ -489,7 +489,7 @@ async def test_stop_aborts_old_connections_that_are_still_closing() -> None:
 
         await client.stop(grace_seconds=0.1)
 
-        await asyncio.wait_for(old.wait_closed(), 1)
+        await asyncio.wait_for(old.wait_closed(), 20)
 
 
 async def test_stop_ends_requests_and_refuses_new_ones() -> None:

@@ -186,6 +186,6 @@ async def test_stopping_does_not_wait_for_a_peer_that_does_not_say_good_bye(cert
         client = RemotingClient(tls=ClientTls(ssl.create_default_context(cafile=certificate.cert_file)))
         connection = await client.connect(server.address)
         server.stall()
-        await asyncio.wait_for(client.stop(grace_seconds=0.1), 5)
-        await asyncio.wait_for(connection.wait_closed(), 1)
+        await asyncio.wait_for(client.stop(grace_seconds=0.1), 20)
+        await asyncio.wait_for(connection.wait_closed(), 20)
         server.resume()

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.framing import FrameDecoder, encode_frame
 from tests.support.ports import LOOPBACK
+from tests.support.waiting import PATIENCE_SECONDS
 
-_TIMEOUT_SECONDS = 5.0
 _READ_BYTES = 65_536
 
 
@@ -33,7 +33,7 @@ class RawClient:
 
     async def receive(self) -> RemotingCommand:
         """Return the next command. Raises EOFError at the end of the connection, and TimeoutError."""
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not self._received:
                 data = await self._reader.read(_READ_BYTES)
                 if not data:

@@ -32,7 +32,7 @@ _SMALL_FILES: Final = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
 class BrokerFault(Enum):
     """The fault of a broker; each fault hits another broker."""
 
-    SLOWED = 0  # every answer takes half a second longer
+    SLOWED = 0  # every answer takes longer
     FROZEN = 1  # SIGSTOP: connections stay open, without answers
     STOPPED = 2
 
@@ -45,15 +45,15 @@ class ThreeBrokers:
         self._brokers = brokers
         self._relay = relay
 
-    async def break_one(self, fault: BrokerFault) -> None:
-        """Let one broker fail."""
+    async def break_one(self, fault: BrokerFault, slow_seconds: float = 0.5) -> None:
+        """Let one broker fail; `slow_seconds`: how much longer the answers of a slow one take."""
         victim = self._brokers[fault.value]
         if fault is BrokerFault.STOPPED:
             await victim.stop()
         elif fault is BrokerFault.FROZEN:
             os.kill(victim.process.pid, signal.SIGSTOP)
         else:
-            self._relay.delay_seconds = 0.5
+            self._relay.delay_seconds = slow_seconds
 
     async def mend(self, fault: BrokerFault) -> None:
         """End the fault."""

@@ -8,12 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+# More than anything takes on a busy machine: a wait that lasts longer has failed.
+PATIENCE_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.001
 
 T = TypeVar("T")
 
 
-async def until(condition: Callable[[], object], timeout_seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], timeout_seconds: float = PATIENCE_SECONDS) -> None:
     """Return as soon as `condition()` is true. Raises TimeoutError, which names the condition."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
@@ -23,7 +25,7 @@ async def until(condition: Callable[[], object], timeout_seconds: float = 5.0) -
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def until_answer(ask: Callable[[], Awaitable[T]], timeout_seconds: float = 5.0) -> T:
+async def until_answer(ask: Callable[[], Awaitable[T]], timeout_seconds: float = PATIENCE_SECONDS) -> T:
     """Return the first answer of `ask()` that is true or not empty. Raises TimeoutError."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
@@ -34,7 +36,7 @@ async def until_answer(ask: Callable[[], Awaitable[T]], timeout_seconds: float =
     return answer
 
 
-def until_in_thread(condition: Callable[[], object], timeout_seconds: float = 5.0) -> None:
+def until_in_thread(condition: Callable[[], object], timeout_seconds: float = PATIENCE_SECONDS) -> None:
     """Like `until`, for a thread without a loop."""
     deadline = time.monotonic() + timeout_seconds
     pause = threading.Event()

@@ -260,7 +260,7 @@ async def test_a_call_before_the_start_is_refused_or_does_nothing(kind: Any, met
     with suppress(ClientError):
         outcome = getattr(made, method)()
         if inspect.isawaitable(outcome):
-            await asyncio.wait_for(outcome, 5)
+            await asyncio.wait_for(outcome, 20)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ async def test_a_program_is_ended_with_its_context(tmp_path: Path) -> None:
         assert await program.says("ready", 20) == "ready to wait"
         assert program.running
     assert not program.running
-    assert await asyncio.wait_for(program.ended(), 1) == -15
+    assert await asyncio.wait_for(program.ended(), 20) == -15
 
 
 @pytest.mark.parametrize(

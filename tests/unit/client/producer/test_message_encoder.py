@@ -80,7 +80,7 @@ async def test_large_bodies_are_compressed_outside_the_default_executor() -> Non
     release = threading.Event()
     busy = loop.run_in_executor(None, release.wait)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             outgoing, _ = await _encoder(Compression()).outgoing(Message("T", b"x" * 64 * 1024))
         assert len(outgoing.body) < 64 * 1024
     finally:
@@ -98,7 +98,7 @@ from rmq_remoting.message_ids import UniqueKeyGenerator
 
 async def prepare():
     encoder = MessageEncoder(UniqueKeyGenerator("10.0.0.1", 7, 8, lambda: 1_700_000_000_000), Compression())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asyncio.gather(*(encoder.outgoing(Message("T", b"x" * 64 * 1024)) for _ in range(20)))
 
 asyncio.run(prepare())
