@@ -1,0 +1,1 @@
+"""Mutation testing: `python -m tests.mutations --help`. docs/contributing.md shows how to use it."""

@@ -1,0 +1,54 @@
+"""Threads that run tests at the same time, each in a checkout of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self, TypeVar
+
+from tests.mutations.checkout import Checkout
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Workers:
+    """A context with a number of checkouts of a commit, below a folder."""
+
+    def __init__(self, commit: str, folder: Path, number: int) -> None:
+        self._stop = threading.Event()
+        checkouts = [Checkout(commit, folder / str(worker), self._stop) for worker in range(number)]
+        self.root = checkouts[0].root
+        self._idle: SimpleQueue[Checkout] = SimpleQueue()
+        for checkout in checkouts:
+            self._idle.put(checkout)
+        self._executor = ThreadPoolExecutor(number)
+
+    def map(
+        self, function: Callable[[Checkout, Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[Item, Result]]:
+        """Yield each item with the result of the function, in the order in which they end."""
+
+        def call(item: Item) -> Result:
+            checkout = self._idle.get()
+            try:
+                return function(checkout, item)
+            finally:
+                self._idle.put(checkout)
+
+        calls = {self._executor.submit(call, item): item for item in items}
+        for future in as_completed(calls):
+            yield calls[future], future.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._executor.shutdown(cancel_futures=True)
