@@ -71,20 +71,19 @@ class Stopped(Exception):
 
 
 class Checkout:
-    """A copy of a commit in a folder of its own, for one test run at a time.
+    """A copy of a commit in the subfolder `code` of a folder, for one test run at a time.
 
     Runs are killed when `stop` is set, and raise Stopped.
     """
 
-    def __init__(self, commit: str, folder: Path, stop: threading.Event) -> None:
+    def __init__(self, folder: Path, stop: threading.Event) -> None:
         self._stop = stop
         self.root = folder / "code"
         self._side = folder / "side"
         self._temporary = folder / "tmp"
         self._output = folder / "output"
         self._changes = 0
-        extract(commit, self.root)
-        self._side.mkdir()
+        self._side.mkdir(parents=True)
         for name in ("probe", "recorder"):
             shutil.copy(_INJECTED / f"{name}.py", self._side / f"rmq_mutation_{name}.py")
 

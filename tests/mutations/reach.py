@@ -81,7 +81,7 @@ def run_probed(
     tests = _tests(outcome, [mutation.id for mutation in mutations])
     failed = [str(record["test"]) for record in outcome.tests if record["outcome"] == "failed"]
     if failed:
-        passing = _passing_without_probes(checkout, failed)
+        passing = _passing_without_probes(checkout, stage, failed)
         tests = [replace(test, outcome="passed") if test.name in passing else test for test in tests]
     return tests + [TimedTest(name, _LONGEST_TEST_S, "failed", ()) for name in sorted(excluded)]
 
@@ -104,9 +104,9 @@ def _tests(outcome: Outcome, ids: Sequence[str]) -> list[TimedTest]:
     ]
 
 
-def _passing_without_probes(checkout: Checkout, names: Sequence[str]) -> set[str]:
+def _passing_without_probes(checkout: Checkout, stage: Stage, names: Sequence[str]) -> set[str]:
     files = sorted({name.partition("::")[0] for name in names})
-    outcome = checkout.run(files, selected=names, limit_s=lambda _: _LONGEST_TEST_S)
+    outcome = checkout.run(files, options=stage.options, selected=names, limit_s=lambda _: _LONGEST_TEST_S)
     return {str(record["test"]) for record in outcome.tests if record["outcome"] == "passed"}
 
 

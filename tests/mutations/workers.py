@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tests.mutations.checkout import Checkout
+from tests.mutations.checkout import Checkout, extract
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,11 +21,12 @@ class Workers:
 
     def __init__(self, commit: str, folder: Path, number: int) -> None:
         self._stop = threading.Event()
-        checkouts = [Checkout(commit, folder / str(worker), self._stop) for worker in range(number)]
-        self.root = checkouts[0].root
         self._idle: SimpleQueue[Checkout] = SimpleQueue()
-        for checkout in checkouts:
+        for worker in range(number):
+            checkout = Checkout(folder / str(worker), self._stop)
+            extract(commit, checkout.root)
             self._idle.put(checkout)
+        self.root = checkout.root
         self._executor = ThreadPoolExecutor(number)
 
     def map(
