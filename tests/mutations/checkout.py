@@ -50,6 +50,11 @@ class Outcome:
     failure: str
     failed_test: str
 
+    @property
+    def finished(self) -> set[str]:
+        """Return the names of the finished tests."""
+        return {str(record["test"]) for record in self.tests}
+
 
 def commit_of(name: str) -> str:
     """Return the hash of a commit of this repository."""

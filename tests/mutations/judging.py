@@ -49,14 +49,15 @@ def judge(
     passing = [test for test in tests if test.outcome == "passed" and mutation.id in test.reaches]
     runs = in_runs(mutation.file, passing)
     chosen = within(bound_s, [test for run in runs for test in run])
-    outcome = SURVIVED if len(chosen) == len(passing) else UNDECIDED
-    verdict = Verdict(stage.name, outcome, bound_s, len(passing))
+    verdict = Verdict(stage.name, UNDECIDED, bound_s, len(passing))
     names = {test.name for test in chosen}
     with checkout.mutated(mutation):
         for run in runs:
             part = [test for test in run if test.name in names]
             if verdict.outcome != KILLED:
                 _run(checkout, stage, part, verdict)
+    if verdict.outcome != KILLED and verdict.ran == verdict.reaching:
+        verdict.outcome = SURVIVED
     verdict.seconds = round(time.monotonic() - start, 1)
     return verdict
 
@@ -71,18 +72,22 @@ def _run(checkout: Checkout, stage: Stage, tests: Sequence[TimedTest], verdict: 
     left = [test.name for test in tests]
     while left:
         outcome = checkout.run(_files(left), options=("-x", *stage.options), selected=left, limit_s=limit_s)
-        done = {str(record["test"]) for record in outcome.tests} | {outcome.failed_test}
-        verdict.ran += len(outcome.tests)
-        if not outcome.failure:
+        finished = outcome.finished
+        if outcome.failure:
+            again = [outcome.failed_test] if outcome.failed_test else left
+            second = checkout.run(
+                _files(again), options=("-x", *stage.options), selected=again, limit_s=limit_s
+            )
+            if second.failure:
+                verdict.outcome = KILLED
+                verdict.failure = f"{outcome.failure}: {outcome.failed_test or 'outside of tests'}"
+            else:
+                verdict.flaky += again
+            finished |= second.finished
+        verdict.ran += len(finished)
+        if verdict.outcome == KILLED or not outcome.failure:
             return
-        again = [outcome.failed_test] if outcome.failed_test else left
-        second = checkout.run(_files(again), options=("-x", *stage.options), selected=again, limit_s=limit_s)
-        if second.failure:
-            verdict.outcome = KILLED
-            verdict.failure = f"{outcome.failure}: {outcome.failed_test or 'outside of tests'}"
-            return
-        verdict.flaky += again
-        left = [name for name in left if name not in done | set(again)]
+        left = [name for name in left if name not in finished | set(again)]
 
 
 def _files(names: Iterable[str]) -> list[str]:

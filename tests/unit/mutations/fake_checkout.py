@@ -13,7 +13,8 @@ from tests.mutations.checkout import Outcome
 class FakeCheckout:
     """A checkout in which each run takes the next one of the given outcomes of each of its tests.
 
-    `places` are the places that the rows reached. `runs` are the tests of each run.
+    `places` are the places that the rows reached. `runs` are the tests of each run. pytest does not
+    know the test `unknown`.
     """
 
     def __init__(self, root: Path = Path(), places: Mapping[str, Sequence[int]] | None = None) -> None:
@@ -21,6 +22,7 @@ class FakeCheckout:
         self.runs: list[list[str]] = []
         self.outcomes: dict[str, list[str]] = {}
         self.collected: list[str] = []
+        self.unknown = ""
         self._places = places or {}
 
     @contextmanager
@@ -36,6 +38,7 @@ class FakeCheckout:
     ) -> Outcome:
         names = list(self.collected if selected is None else selected)
         self.runs.append(names)
+        names = [name for name in names if name != self.unknown]
         tests: list[dict[str, Any]] = []
         for row, name in enumerate(names, start=1):
             outcomes = self.outcomes.get(name, [])

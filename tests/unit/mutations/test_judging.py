@@ -67,6 +67,13 @@ def test_a_mutation_that_not_all_tests_could_judge_is_undecided() -> None:
     assert (verdict.outcome, verdict.reaching, verdict.ran) == (UNDECIDED, 4, 3)
 
 
+def test_a_mutation_is_undecided_if_a_test_is_not_found() -> None:
+    checkout = FakeCheckout()
+    checkout.unknown = _NAMES[2]
+    verdict = _judge(checkout)
+    assert (verdict.outcome, verdict.reaching, verdict.ran) == (UNDECIDED, 4, 3)
+
+
 def test_a_test_that_fails_twice_kills() -> None:
     checkout = FakeCheckout()
     checkout.outcomes = {_NAMES[1]: ["failed", "failed"]}
