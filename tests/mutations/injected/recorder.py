@@ -38,7 +38,10 @@ class _Recorder:
             items[:] = [item for item in items if item.nodeid in selected]
         self._rows = {item.nodeid: row for row, item in enumerate(items, start=1)}
         assert len(items) < _FIRST_SHARED_ROW
-        (_FOLDER / "collected").write_text(json.dumps(list(self._rows)))
+        # Renamed, since the file is read at any time.
+        path = _FOLDER / "collected.new"
+        path.write_text(json.dumps(list(self._rows)))
+        path.replace(_FOLDER / "collected")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -1,4 +1,4 @@
-"""Places of mutations: what each kind changes, and what has no places."""
+"""Places of mutations: the change of each kind, and code without places."""
 
 from __future__ import annotations
 
