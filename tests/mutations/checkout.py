@@ -177,6 +177,7 @@ class Checkout:
         return os.environ | {
             "PYTHONPATH": os.pathsep.join(map(str, folders)),
             "TMPDIR": str(self._temporary),
+            "RMQ_COMPILE": "0",  # modules run from their sources
             _MARK: mark,
         }
 
