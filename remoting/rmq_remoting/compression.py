@@ -7,7 +7,9 @@ one body, and DecompressionBudget bounds the bodies of one response together.
 from __future__ import annotations
 
 import importlib
+import sys
 import zlib
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final
 
@@ -77,22 +79,41 @@ _NAMES: Final = {
     CompressionType.ZSTD: "Zstandard",
     CompressionType.ZLIB: "zlib",
 }
-# Packages of the extra `compression`.
+# Slow to import and rarely used, so they are imported at the first use: the first one that is there.
+_LIBRARIES: Final = {
+    CompressionType.LZ4: ("lz4.frame",),
+    CompressionType.ZSTD: ("compression.zstd", "zstandard")
+    if sys.version_info >= (3, 14)
+    else ("zstandard",),
+}
 _PACKAGES: Final = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstandard"}
+# The markers of the extra in pyproject.toml leave packages out from these versions of Python on.
+_EXTRA: Final = "pip install 'rmq[compression]'"
+_CURES: Final = {
+    CompressionType.LZ4: _EXTRA
+    if sys.version_info < (3, 15)
+    else "pip install lz4, with a C compiler if lz4 has no wheel for this Python",
+    CompressionType.ZSTD: _EXTRA
+    if sys.version_info < (3, 14)
+    else "pip install zstandard, or use a Python that was built with compression.zstd",
+}
 
 
 def check_available(compression: CompressionType) -> None:
     """Raise CompressionUnavailableError if the package for this compression is not installed."""
-    package = _PACKAGES.get(compression)
-    if package is None:
-        return
-    try:
-        importlib.import_module(package)
-    except ImportError:
-        raise CompressionUnavailableError(
-            f"{_NAMES[compression]} compression needs the package {package}, which is not installed: "
-            "pip install 'rmq[compression]'"
-        ) from None
+    if compression is not CompressionType.ZLIB:
+        _library(compression)
+
+
+def _library(compression: CompressionType) -> Any:
+    """Import the module that compresses this way. Raises CompressionUnavailableError."""
+    for name in _LIBRARIES[compression]:
+        with suppress(ImportError):
+            return importlib.import_module(name)
+    raise CompressionUnavailableError(
+        f"{_NAMES[compression]} compression needs the package {_PACKAGES[compression]}, which is not "
+        f"installed: {_CURES[compression]}"
+    )
 
 
 def compress(
@@ -250,23 +271,19 @@ def _decompress_zlib(body: bytes, output: _Output) -> bytes:
 def _compress_lz4(body: bytes) -> bytes:
     # Three steps: the one-step call would reduce the block size in the frame's header to the body's size,
     # and Apache's LZ4FrameOutputStream writes 4 MiB.
-    check_available(CompressionType.LZ4)
-    import lz4.frame  # noqa: PLC0415  # slow to import, and rarely used
-
-    compressor = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False)
+    lz4 = _library(CompressionType.LZ4)
+    compressor = lz4.LZ4FrameCompressor(block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False)
     return bytes(compressor.begin() + compressor.compress(body) + compressor.flush())
 
 
 def _decompress_lz4(body: bytes, output: _Output) -> bytes:
-    check_available(CompressionType.LZ4)
-    import lz4.frame  # noqa: PLC0415
-
+    lz4 = _library(CompressionType.LZ4)
     position, frames = 0, 0
     try:
         # Frames may follow one another, as for Apache's LZ4FrameInputStream.
         while position < len(body) or not frames:
             frames = _counted("LZ4", frames)
-            position = _drain_lz4(lz4.frame.LZ4FrameDecompressor(), body, position, output)
+            position = _drain_lz4(lz4.LZ4FrameDecompressor(), body, position, output)
     except RuntimeError as error:
         raise DecompressionError(f"the LZ4 body is damaged: {error}") from error
     return output.result()
@@ -296,37 +313,45 @@ def _counted(name: str, frames: int) -> int:
 
 
 def _compress_zstd(body: bytes, level: int) -> bytes:
-    check_available(CompressionType.ZSTD)
-    import zstandard  # noqa: PLC0415  # slow to import, and rarely used
-
     # Without the content size, and with the block flushed before the end: the bytes of the Java client.
-    compressor = zstandard.ZstdCompressor(level=level, write_content_size=False).compressobj()
-    return (
-        compressor.compress(body)
-        + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
-        + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH)
-    )
+    zstd = _library(CompressionType.ZSTD)
+    if _is_package(zstd):
+        compressor = zstd.ZstdCompressor(level=level, write_content_size=False).compressobj()
+        flushes = (zstd.COMPRESSOBJ_FLUSH_BLOCK, zstd.COMPRESSOBJ_FLUSH_FINISH)
+    else:
+        key = zstd.CompressionParameter
+        compressor = zstd.ZstdCompressor(options={key.compression_level: level, key.content_size_flag: 0})
+        flushes = (compressor.FLUSH_BLOCK, compressor.FLUSH_FRAME)
+    return b"".join([compressor.compress(body), *map(compressor.flush, flushes)])
 
 
 def _decompress_zstd(body: bytes, output: _Output) -> bytes:
-    check_available(CompressionType.ZSTD)
-    import zstandard  # noqa: PLC0415
-
-    frame = zstandard.ZstdDecompressor().decompressobj()
+    zstd = _library(CompressionType.ZSTD)
+    frame = _zstd_frame(zstd)
     position, frames = 0, 1
     try:
         while position < len(body):
             if frame.eof:  # frames may follow one another, as for Apache's ZstdInputStream
                 frames = _counted("Zstandard", frames)
-                frame = zstandard.ZstdDecompressor().decompressobj()
-            # The library has no limit on its output. Each slice of input is therefore so small that it can
+                frame = _zstd_frame(zstd)
+            # The package has no limit on its output. Each slice of input is therefore so small that it can
             # at most double the bytes that are still allowed.
             blocks = output.remaining // _ZSTD_BLOCK_MAX_CONTENT
             data = body[position : position + max(_ZSTD_MIN_SLICE_BYTES, blocks * _ZSTD_BLOCK_MIN_BYTES)]
             output.add(frame.decompress(data))
             position += len(data) - len(frame.unused_data)
-    except zstandard.ZstdError as error:
+    except zstd.ZstdError as error:
         raise DecompressionError(f"the Zstandard body is damaged: {error}") from error
     if not frame.eof:
         raise DecompressionError(f"the Zstandard body of {len(body)} bytes is truncated")
     return output.result()
+
+
+def _zstd_frame(zstd: Any) -> Any:
+    """Return a decompressor of one frame; those of both libraries are used alike."""
+    decompressor = zstd.ZstdDecompressor()
+    return decompressor.decompressobj() if _is_package(zstd) else decompressor
+
+
+def _is_package(zstd: Any) -> bool:
+    return bool(zstd.__name__ == "zstandard")

@@ -40,6 +40,7 @@ from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.record_checksum import record_checksum_matches
 from rmq_remoting.socket_addresses import decode_address, encode_address
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.compressions import COMPRESSIONS, readable
 from tests.support.examples import examples
 from tests.support.golden import json_file, json_lines
 from tests.unit.remoting.message_samples import message_of_row, messages, properties, same_address
@@ -73,7 +74,7 @@ class TestGoldenRecords:
         assert same_address(message.born_host, decoded["bornHost"], decoded["bornPort"])
         assert same_address(message.store_host, decoded["storeHost"], decoded["storePort"])
 
-    @pytest.mark.parametrize("row", STORED, ids=by_name)
+    @pytest.mark.parametrize("row", readable(STORED), ids=by_name)
     def test_decoded_for_a_client(self, row: dict[str, Any]) -> None:
         decoded = row["decoded"]
         message = decode_stored_message(bytes.fromhex(row["hex"]))
@@ -101,9 +102,9 @@ class TestGoldenRecords:
         assert not record_checksum_matches(encode_stored_message(message))
 
     def test_all_records_as_one_pull_response(self) -> None:
-        response = b"".join(bytes.fromhex(row["hex"]) for row in STORED)
-        decoded = decode_messages(response, check_crc=True)
-        assert [message.msg_id for message in decoded] == [row["decoded"]["client_msg_id"] for row in STORED]
+        rows = readable(STORED)
+        decoded = decode_messages(b"".join(bytes.fromhex(row["hex"]) for row in rows), check_crc=True)
+        assert [message.msg_id for message in decoded] == [row["decoded"]["client_msg_id"] for row in rows]
 
     @pytest.mark.parametrize("row", json_file("hashes.json")["crc32"], ids=lambda row: row["hex"][:16])
     def test_body_crc(self, row: dict[str, Any]) -> None:
@@ -183,7 +184,7 @@ class TestInnerBatch:
 
 
 class TestCompressedBodies:
-    @pytest.mark.parametrize("compression", CompressionType)
+    @pytest.mark.parametrize("compression", COMPRESSIONS)
     def test_round_trip(self, compression: CompressionType) -> None:
         body = b"abc" * 500
         stored = compress(body, compression)

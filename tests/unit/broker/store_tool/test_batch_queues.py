@@ -368,8 +368,8 @@ def test_dump_of_a_batch_that_is_compressed_or_broken(tmp_path: Path) -> None:
     writer = batch_store(tmp_path, ())
     said = {"INNER_NUM": "1", "INNER_BASE": "0"}
     body = encode_batch([MessageExt(TOPIC, b"inside")])
-    packed = compress(body, CompressionType.LZ4)
-    writer.put(TOPIC, 0, packed, properties=said, sys_flag=0xC0 | CompressionType.LZ4.sys_flag)
+    packed = compress(body, CompressionType.ZSTD)
+    writer.put(TOPIC, 0, packed, properties=said, sys_flag=0xC0 | CompressionType.ZSTD.sys_flag)
     writer.put(TOPIC, 0, b"broken", properties=said, sys_flag=0xC0)
     compressed, broken = rows_of(writer.root, body=True)
     assert [inner["body"] for inner in compressed["innerMessages"]] == ["inside"]  # type: ignore[attr-defined]
