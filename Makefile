@@ -13,8 +13,11 @@ PYTEST = $(BIN)/pytest -n $(JOBS) --no-loadscope-reorder
 # Test processes at a time.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # `make run` needs mypy only where the hot path can be compiled.
-RUN_EXTRAS := cli,proxy$(if $(filter-out 0,$(RMQ_COMPILE)1),$(shell \
+RUN_EXTRAS := cli,proxy$(if $(filter 0,$(RMQ_COMPILE)),,$(shell \
   for each in gcc clang cc $$CC; do command -v "$$each" > /dev/null && echo ,compile && break; done))
+# A package may fail to build for a new Python: the last line says that this Python is the reason.
+OR_WARN = PYTHONPATH=remoting $(BIN)/python -c \
+  'import sys, rmq_remoting.daemon.platforms as here; sys.exit(here.untested_python() or 1)'
 # `make bench-spark` has a separate environment, because Spark's Kafka source needs the PySpark of its version.
 SPARK_BENCH_VENV := benchmarks/spark/.venv
 SPARK_BENCH_INSTALLED := $(SPARK_BENCH_VENV)/.installed
@@ -133,19 +136,19 @@ clean: ## remove everything that can be rebuilt
 $(RUNNABLE): pyproject.toml constraints.txt
 	$(create-venv)
 	@echo "Installing the broker, gRPC and the command rmq into $(VENV) (about 200 MB)"
-	$(PIP_INSTALL) -e '.[$(RUN_EXTRAS)]'
+	$(PIP_INSTALL) -e '.[$(RUN_EXTRAS)]' || $(OR_WARN)
 	@touch $@
 
 $(TESTABLE): pyproject.toml constraints.txt
 	$(create-venv)
 	@echo "Installing the broker and the tools of developers into $(VENV) (about 400 MB)"
-	$(PIP_INSTALL) -e '.[dev]'
+	$(PIP_INSTALL) -e '.[dev]' || $(OR_WARN)
 	@touch $@ $(RUNNABLE)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(create-venv)
 	@echo "Installing the broker, the tools of developers and Spark into $(VENV) (about 1.2 GB)"
-	$(PIP_INSTALL) -e '.[dev-all]'
+	$(PIP_INSTALL) -e '.[dev-all]' || $(OR_WARN)
 	@touch $@ $(TESTABLE) $(RUNNABLE)
 
 define create-venv
