@@ -21,6 +21,7 @@ from pathlib import Path
 from rmq_broker import main as broker_main
 from rmq_broker.broker import Broker
 from rmq_broker.store.log.commit_log import CommitLog
+from rmq_remoting.daemon.ready import Ready
 
 _TICK_SECONDS = 0.0005
 # Ticks before and after a roll-over that belong to it.
@@ -84,7 +85,7 @@ def main() -> int:
     start, stop = Broker.start, Broker.stop
     probes: list[LoopProbe] = []
 
-    async def start_with_probe(broker: Broker) -> str:
+    async def start_with_probe(broker: Broker) -> Ready:
         ready = await start(broker)
         probes.append(
             LoopProbe(broker.services.storage.store.commit_log, broker.settings.mapped_file_size_commit_log)

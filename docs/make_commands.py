@@ -27,6 +27,44 @@ The daemons print one line that begins with `ready` on standard output as soon a
 0 after a graceful shutdown, with 1 after a failure, and with 2 for an invalid command line or configuration.
 
 This page is written by `python docs/make_commands.py`.
+
+## The ready file
+
+The ready line is for people. A program that starts a daemon reads the file of `--ready-file` instead.
+
+- The daemon replaces the file in one step once it serves, just before it prints the line. A daemon that
+  cannot write the file does not start.
+- The daemon removes the file when its shutdown begins. A process that is killed leaves its file: remove the
+  file before a start, or compare `pid`.
+
+```json
+{
+  "version": "0.1.0",
+  "pid": 4711,
+  "form": "interpreted",
+  "name": "broker-a",
+  "address": "127.0.0.1:10911",
+  "namesrv": "127.0.0.1:9876",
+  "grpc": "127.0.0.1:8081",
+  "metrics": "127.0.0.1:5557"
+}
+```
+
+| key | value |
+|---|---|
+| `version`, `form` | version of the package; `compiled` or `interpreted` ([compiling](compiling.md)) |
+| `pid` | process id; with `--shards` that of the supervisor |
+| `name` | name of the broker, `namesrv` or `proxy` |
+| `address` | main port: of the name server, of the broker as clients get it, of the proxy for gRPC |
+| `namesrv` | name servers, separated by `;`; with `--standalone` the broker's own is the first |
+| `grpc` | the broker's port for gRPC |
+| `remoting` | the proxy's port for remoting clients |
+| `metrics` | port of `/metrics` and `/health` |
+| `shards` | addresses of all shards |
+| `route_held_by` | other brokers of [the same name and id](compatibility.md#name-server) |
+
+A key is missing if the daemon has no such port or fact. An address is `HOST:PORT`. For `grpc` and `metrics`,
+`HOST` is 127.0.0.1 if the daemon listens on every interface.
 """
 _ROOT: Final = Path(__file__).parents[1]
 _LINE_CHARACTERS: Final = 118

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.daemon.atomic_file import make_folder
 from rmq_remoting.daemon.config_file import ConfigFileError
 from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.ready import Ready
 from rmq_remoting.daemon.tasks import OnDeath
 
 from .master_services import MasterServicesError
@@ -75,13 +76,19 @@ class Broker:
         """The port that clients connect to."""
         return self.address.port
 
-    async def start(self) -> str:
-        """Load, listen and register; return the text of the ready line. Raises StartError."""
+    async def start(self) -> Ready:
+        """Load, listen and register; return the facts to announce. Raises StartError."""
         await self.start_alone()
-        ready_text = await self._register()
-        if self._local_proxy is not None:
-            ready_text = f"{ready_text} grpc {await self._local_proxy.start(self._supervisor)}"
-        return ready_text
+        await self._register()
+        proxy = self._local_proxy
+        return Ready(
+            name=self.settings.broker_name,
+            address=str(self.address),
+            namesrv=";".join(self.settings.name_server_addresses),
+            route_held_by=self.registrar.conflicts,
+            grpc=None if proxy is None else await proxy.start(self._supervisor),
+            metrics=self.metrics.address,
+        )
 
     async def start_alone(self) -> None:
         """Load and listen, known to no name server. Raises StartError."""
@@ -185,7 +192,7 @@ class Broker:
         self.acting.start_tasks(supervisor)
         supervisor.every("statistics", SAMPLE_SECONDS, services.statistics.sample)
 
-    async def _register(self) -> str:
+    async def _register(self) -> None:
         settings, supervisor, registrar = self.settings, self._supervisor, self.registrar
         if settings.enable_slave_acting_master:
             heartbeat_seconds = settings.broker_heartbeat_interval_ms / 1000
@@ -193,7 +200,7 @@ class Broker:
         name_servers = ";".join(settings.name_server_addresses)
         if not name_servers:
             log.warning("no name server is set (-n or namesrvAddr): clients will not find this broker")
-            return f"{settings.broker_name} {self.address} namesrv none"
+            return
         supervisor.start("registration", registrar.run, on_death=OnDeath.RESTART)
         wait_seconds = settings.ready_wait_ms / 1000
         if not await registrar.wait_registered(wait_seconds):
@@ -203,8 +210,6 @@ class Broker:
                 wait_seconds,
                 name_servers,
             )
-        conflict = "".join(f" route-held-by {holder}" for holder in registrar.conflicts)
-        return f"{settings.broker_name} {self.address} namesrv {name_servers}{conflict}"
 
     # --- stop ---
 

@@ -31,6 +31,7 @@ from .store.api import BrokerRole
 if TYPE_CHECKING:
     from rmq_remoting.daemon.access.tables import AccessTables
     from rmq_remoting.daemon.configuration import Configuration
+    from rmq_remoting.daemon.ready import Ready
 
     from .broker import Broker
     from .controller.role import Role
@@ -71,19 +72,19 @@ class ControlledBroker:
         self._role: Role | None = None  # the one that it was built for
         self._restarts = False  # the broker that runs asks to be built anew
         self._changed = asyncio.Event()
-        self._change: asyncio.Task[str] | None = None
+        self._change: asyncio.Task[Ready | None] | None = None
         self._fatal: BaseException | None = None
 
-    async def start(self) -> str:
+    async def start(self) -> Ready:
         """Serve in the role that the controller gives, however long that takes. Raises StartError."""
         try:
             await asyncio.to_thread(self.member.load)
         except OSError as error:
             raise StartError(f"the broker's id cannot be read: {error}") from error
         self.member.add_listener(self._told)
-        await self._build(None)
+        ready = await self._build(None)
         self._supervisor.start(_CONTROLLER, self.member.run, on_death=OnDeath.STOP_DAEMON)
-        while self.member.role is None or self._is_outdated:
+        while ready is None or self._is_outdated:
             await self._next_change()
             ready = await self._change_role()
         self._supervisor.start(_ROLES, self._follow_roles, on_death=OnDeath.STOP_DAEMON)
@@ -124,15 +125,15 @@ class ControlledBroker:
             return self._restarts or role is not built
         return role.is_master != built.is_master
 
-    async def _change_role(self) -> str:
-        """Stop the broker that runs, and build and start one for the present role; return its ready text.
+    async def _change_role(self) -> Ready | None:
+        """Stop the broker that runs, and build and start one for the present role; return its facts.
 
         Cancelling the caller interrupts neither: a store is flushed and closed as a whole.
         """
         self._change = asyncio.ensure_future(self._stop_and_build())
         return await asyncio.shield(self._change)
 
-    async def _stop_and_build(self) -> str:
+    async def _stop_and_build(self) -> Ready | None:
         began = time.monotonic()
         await self._stop_broker()
         role = self.member.role
@@ -146,7 +147,8 @@ class ControlledBroker:
         )
         return ready
 
-    async def _build(self, role: Role | None) -> str:
+    async def _build(self, role: Role | None) -> Ready | None:
+        """Build and start a broker; return the facts to announce. Without a role none are."""
         settings = self._configuration.settings
         settings.broker_role = BrokerRole.SYNC_MASTER if role and role.is_master else BrokerRole.SLAVE
         settings.broker_id = _MASTER_ID if role and role.is_master else self.member.broker_id or -1
@@ -158,7 +160,7 @@ class ControlledBroker:
         )
         if role is None:
             await self.broker.start_alone()
-            return ""
+            return None
         ready = await self.broker.start()
         self.serving = role
         return ready

@@ -17,6 +17,7 @@ from rmq_proxy.face import GrpcFace
 from rmq_proxy.local_settings import load_local_settings
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.ready import Listening, local_address
 from rmq_remoting.daemon.tls_contexts import client_tls
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.protocol_detection import TlsMode
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from .network.address import BrokerAddress
     from .settings.broker import BrokerSettings
 
-_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 # Held pops are released before: the rest of the calls are short.
 _GRACE_SECONDS: Final = 5.0
 
@@ -72,8 +72,7 @@ class LocalProxy:
         signer = None if keys is None else RequestSigner(keys.access_key, keys.secret_key)
         tls = client_tls(settings)
         to_broker = tls if settings.tls_server_mode is TlsMode.ENFORCING else None
-        host = "127.0.0.1" if settings.bind_address in _EVERY_INTERFACE else settings.bind_address
-        own = f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
+        own = local_address(settings.bind_address, address.port)
         self._to_broker = RemotingClient(dispatcher, signer=signer, links={own: link})
         self._to_name_servers = RemotingClient(signer=signer, tls=tls)
         self._face = GrpcFace(
@@ -100,10 +99,10 @@ class LocalProxy:
         """The certificate of the gRPC port."""
         return self._face.certificates
 
-    async def start(self, supervisor: TaskSupervisor) -> str:
-        """Listen, and return the address for the ready line. Raises StartError."""
+    async def start(self, supervisor: TaskSupervisor) -> Listening:
+        """Listen, and return where. Raises StartError."""
         await self._face.start(self._bind_address, supervisor)
-        return f"{self._bind_address}:{self._face.port}"
+        return self._bind_address, self._face.port
 
     async def stop(self, supervisor: TaskSupervisor) -> None:
         """Shut down gracefully, while the broker still serves."""

@@ -46,7 +46,7 @@ def _command(arguments: Sequence[str]) -> int:
         return 0
     if options.shards is not None:
         return _serve_shards(configuration, options)
-    return _serve(configuration, options.namesrv_port if options.standalone else None, with_grpc=options.grpc)
+    return _serve(configuration, options)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -107,7 +107,7 @@ def _print_processors(configuration: Configuration[BrokerSettings]) -> None:
     print(processor_listing(asyncio.run(build_dispatcher(configuration))), end="")
 
 
-def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | None, *, with_grpc: bool) -> int:
+def _serve(configuration: Configuration[BrokerSettings], options: argparse.Namespace) -> int:
     from rmq_remoting.daemon.process import prepare_process  # noqa: PLC0415
 
     from .build import build_broker  # noqa: PLC0415
@@ -119,13 +119,14 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         install(os.environ)
 
     settings = configuration.settings
+    namesrv_port = options.namesrv_port if options.standalone else None
     is_given = "grpc_server_port" in settings.model_fields_set
-    by_default = not is_given and (with_grpc or namesrv_port is not None)
+    by_default = not is_given and (options.grpc or namesrv_port is not None)
     if settings.grpc_server_port or by_default:
         _load_grpc()
 
     async def build(supervisor: TaskSupervisor) -> Daemon:
-        if with_grpc:
+        if options.grpc:
             choose_grpc_port(settings)
         if settings.enable_controller_mode:
             return await _build_controlled(configuration, supervisor, namesrv_port)
@@ -136,7 +137,9 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         return await build_standalone(configuration, supervisor, namesrv_port)
 
     prepare_process(configuration, "rmq.broker")
-    return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)
+    return run_daemon(
+        build, ready_file=options.ready_file, stop_timeout_seconds=settings.shutdown_wait_seconds
+    )
 
 
 def _load_grpc() -> None:
@@ -185,7 +188,7 @@ def _serve_shards(configuration: Configuration[BrokerSettings], options: argpars
 
     prepare_process(configuration, "rmq.broker")
     stop_seconds = settings.shutdown_wait_seconds + STOP_SECONDS_BEYOND_SHARDS
-    return run_daemon(build, stop_timeout_seconds=stop_seconds)
+    return run_daemon(build, ready_file=options.ready_file, stop_timeout_seconds=stop_seconds)
 
 
 if __name__ == "__main__":

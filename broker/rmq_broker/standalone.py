@@ -12,6 +12,7 @@ from rmq_namesrv.config import NamesrvSettings
 from rmq_namesrv.namesrv import Namesrv
 from rmq_remoting.daemon.access.settings import AccessSettings
 from rmq_remoting.daemon.configuration import Configuration, Override, load
+from rmq_remoting.daemon.ready import Ready
 from rmq_remoting.daemon.settings import SettingsGroup, fields_by_key, to_text
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_settings import TlsSettings
@@ -36,8 +37,8 @@ class Standalone:
         self.namesrv = namesrv
         self.broker = broker
 
-    async def start(self) -> str:
-        """Start the broker; return the text of its ready line. Raises StartError."""
+    async def start(self) -> Ready:
+        """Start the broker; return the facts to announce. Raises StartError."""
         settings = self.broker.settings
         if settings.bind_address == _THIS_MACHINE:
             log.info(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
@@ -43,7 +44,7 @@ def _command(arguments: Sequence[str]) -> int:
     if options.print_processors:
         _print_processors(configuration)
         return 0
-    return _serve(configuration)
+    return _serve(configuration, options.ready_file)
 
 
 def _print_processors(configuration: Configuration[NamesrvSettings]) -> None:
@@ -54,7 +55,7 @@ def _print_processors(configuration: Configuration[NamesrvSettings]) -> None:
     print(processor_listing(Namesrv(configuration).dispatcher), end="")
 
 
-def _serve(configuration: Configuration[NamesrvSettings]) -> int:
+def _serve(configuration: Configuration[NamesrvSettings], ready_file: Path | None) -> int:
     # Imported only to serve, so that --help and --print-config are fast.
     from rmq_remoting.daemon.process import prepare_process  # noqa: PLC0415
 
@@ -64,7 +65,8 @@ def _serve(configuration: Configuration[NamesrvSettings]) -> int:
         return Namesrv(configuration, supervisor)
 
     prepare_process(configuration, "rmq.namesrv")
-    return run_daemon(build, stop_timeout_seconds=configuration.settings.shutdown_wait_seconds)
+    stop_seconds = configuration.settings.shutdown_wait_seconds
+    return run_daemon(build, ready_file=ready_file, stop_timeout_seconds=stop_seconds)
 
 
 if __name__ == "__main__":

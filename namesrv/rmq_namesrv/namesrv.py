@@ -28,6 +28,7 @@ from rmq_remoting.daemon.metrics import (
     TaskCollector,
 )
 from rmq_remoting.daemon.metrics_server import MetricsServer
+from rmq_remoting.daemon.ready import Listening, Ready, local_address
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_contexts import ServerContexts, client_tls
@@ -60,7 +61,6 @@ from .slices import SerialLane
 log = logging.getLogger("rmq.namesrv")
 
 _DRAIN_SECONDS: Final = 5.0
-_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Namesrv:
@@ -123,7 +123,6 @@ class Namesrv:
         self._lag_probe = LoopLagProbe()
         self._gc_probe = GarbageCollectionProbe()
         self._metrics_server: MetricsServer | None = None
-        self.metrics_port: int | None = None  # set by start() if metrics are served
         configuration.on_change(self._settings_changed)
 
     def _processors(
@@ -148,8 +147,8 @@ class Namesrv:
 
     # --- life ---
 
-    async def start(self) -> str:
-        """Start serving, and return the text of the ready line. Raises StartError."""
+    async def start(self) -> Ready:
+        """Start serving, and return the facts to announce. Raises StartError."""
         settings = self._settings
         try:
             await asyncio.to_thread(self._kv_config.load)
@@ -172,7 +171,7 @@ class Namesrv:
         if settings.metrics_enabled:
             await self._start_metrics()
         log.info("name server listens address=%s:%d", settings.bind_address, self.port)
-        return f"namesrv {self.address}"
+        return Ready(name="namesrv", address=self.address, metrics=self.metrics_address)
 
     async def stop(self) -> None:
         """Shut down gracefully: accept nothing more, drain requests in flight, close connections.
@@ -203,9 +202,12 @@ class Namesrv:
     @property
     def address(self) -> str:
         """The address for clients on this machine, as host:port."""
-        host = self._settings.bind_address
-        host = "127.0.0.1" if host in _EVERY_INTERFACE else host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return local_address(self._settings.bind_address, self.port)
+
+    @property
+    def metrics_address(self) -> Listening | None:
+        """Where the metrics are served; None if they are not."""
+        return None if self._metrics_server is None else self._metrics_server.address
 
     def collectors(self) -> list[Collector]:
         """Return the collectors of the name server, for its own registry or for that of its process."""
@@ -245,7 +247,7 @@ class Namesrv:
         ):
             registry.register(collector)
         self._metrics_server = MetricsServer(registry)
-        self.metrics_port = await self._metrics_server.start(
+        await self._metrics_server.start(
             settings.metrics_host or settings.bind_address,
             settings.metrics_port,
             is_default=settings.metrics_port_is_default,

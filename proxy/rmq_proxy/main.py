@@ -56,10 +56,10 @@ def _command(arguments: Sequence[str]) -> int:
     if options.print_config:
         print_config(configuration)
         return 0
-    return _serve(configuration)
+    return _serve(configuration, options.ready_file)
 
 
-def _serve(configuration: Configuration[ProxyDaemonSettings]) -> int:
+def _serve(configuration: Configuration[ProxyDaemonSettings], ready_file: Path | None) -> int:
     # Imported only to serve, so that --help and --print-config are fast.
     from rmq_remoting.daemon.process import prepare_process  # noqa: PLC0415
 
@@ -71,7 +71,8 @@ def _serve(configuration: Configuration[ProxyDaemonSettings]) -> int:
         return Proxy(settings, supervisor)
 
     prepare_process(configuration, "rmq.proxy")
-    return run_daemon(build, stop_timeout_seconds=settings.grpc_shutdown_time_seconds + _STOP_MARGIN_SECONDS)
+    stop_seconds = settings.grpc_shutdown_time_seconds + _STOP_MARGIN_SECONDS
+    return run_daemon(build, ready_file=ready_file, stop_timeout_seconds=stop_seconds)
 
 
 if __name__ == "__main__":

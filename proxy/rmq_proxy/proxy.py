@@ -12,6 +12,7 @@ from rmq_client.settings import ClientSettings, name_server_list
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.daemon.exposition import Collector
 from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.ready import Ready, local_address
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from rmq_remoting.daemon.tls_contexts import client_tls
 from rmq_remoting.daemon.tls_metrics import TlsCollector
@@ -30,7 +31,6 @@ log = logging.getLogger("rmq.proxy")
 
 # Held requests of the remoting port are answered before: the rest of them are short.
 _DRAIN_SECONDS: Final = 5.0
-_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Proxy:
@@ -81,16 +81,20 @@ class Proxy:
         collectors.append(TlsCollector(certificates))
         self.metrics = ProxyMetrics(settings, supervisor, collectors)
 
-    async def start(self) -> str:
-        """Start serving, and return the text of the ready line. Raises StartError."""
+    async def start(self) -> Ready:
+        """Start serving, and return the facts to announce. Raises StartError."""
         host = self._settings.bind_address
         await self._face.start(host, self._supervisor, reuse_port=self._settings.reuse_port)
-        remoting = ""
         if self._remoting is not None:
             await self._remoting.start(host, self._supervisor)
-            remoting = f" remoting {self.remoting_address}"
         await self.metrics.start()
-        return f"proxy {self.address}{remoting} namesrv {self._name_servers}"
+        return Ready(
+            name="proxy",
+            address=self.address,
+            remoting=self.remoting_address,
+            namesrv=str(self._name_servers),
+            metrics=self.metrics.address,
+        )
 
     async def stop(self) -> None:
         """Shut down gracefully."""
@@ -122,6 +126,4 @@ class Proxy:
         return "" if self._remoting is None else self._local_address(self._remoting.port)
 
     def _local_address(self, port: int) -> str:
-        host = self._settings.bind_address
-        host = "127.0.0.1" if host in _EVERY_INTERFACE else host
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return local_address(self._settings.bind_address, port)

@@ -229,7 +229,7 @@ async def test_a_standalone_broker_starts_its_own_name_server(tmp_path: Path) ->
     supervisor = TaskSupervisor(lambda name, error: None)
     both = await build_standalone(broker_configuration(tmp_path), supervisor, namesrv_port=0)
     try:
-        ready_text = await both.start()
+        ready_text = (await both.start()).line()
         namesrv_address = f"{LOOPBACK}:{both.namesrv.port}"
         assert ready_text == f"broker-a {LOOPBACK}:{both.broker.port} namesrv {namesrv_address}"
         async with raw_client(both.namesrv.port) as client:
@@ -258,7 +258,7 @@ async def test_a_standalone_broker_serves_grpc_on_a_free_port(
     with taken:
         both, supervisor = await _standalone(tmp_path)
         try:
-            ready_text = await both.start()
+            ready_text = (await both.start()).line()
             assert re.search(rf" grpc {LOOPBACK}:\d+$", ready_text)
             assert not ready_text.endswith(":8081")
             assert "gRPC port taken port=8081; any free port is used" in caplog.text
@@ -274,7 +274,7 @@ async def test_a_standalone_broker_goes_without_grpc_if_it_is_not_installed(
     caplog.set_level(logging.INFO)
     both, supervisor = await _standalone(tmp_path)
     try:
-        assert "grpc" not in await both.start()
+        assert (await both.start()).grpc is None
         text = "gRPC is off, the package grpc is not installed; pip install 'rmq[proxy]' adds it"
         assert caplog.text.count(text) == 1
     finally:

@@ -24,7 +24,6 @@ from tests.support.broker_requests import (
 )
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.pop_requests import pop
-from tests.support.ports import LOOPBACK
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until
 
@@ -145,9 +144,9 @@ class _Scrape:
 
 
 async def _scrape(broker: RunningBroker) -> _Scrape:
-    port = broker.broker.metrics.port
-    assert port is not None
-    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    address = broker.broker.metrics.address
+    assert address is not None
+    reader, writer = await asyncio.open_connection(*address)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n")
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
@@ -312,7 +311,8 @@ async def test_what_waits_and_what_is_refused_shows(broker: RunningBroker) -> No
 async def test_a_chosen_metrics_port_that_is_taken_refuses_the_start(
     tmp_path: Path, broker: RunningBroker
 ) -> None:
-    keys = {"metricsExporterType": "PROM", "metricsPromExporterPort": broker.broker.metrics.port}
+    assert broker.broker.metrics.address is not None
+    keys = {"metricsExporterType": "PROM", "metricsPromExporterPort": broker.broker.metrics.address[1]}
     with pytest.raises(StartError, match="Set metricsPromExporterPort to a free port"):
         async with running_broker(tmp_path / "second", **keys):
             pass

@@ -253,7 +253,7 @@ async def test_a_standalone_broker_has_the_same_tls_for_its_name_server(
     configuration = broker_configuration(tmp_path, **_keys(certificate))
     standalone = await build_standalone(configuration, supervisor, namesrv_port=0)
     try:
-        assert "route-held-by" not in await standalone.start()
+        assert not (await standalone.start()).route_held_by
         settings = ClientSettings(tls=TlsSettings(ca_file=certificate.cert_file))
         async with Admin(f"{LOOPBACK}:{standalone.namesrv.port}", settings=settings) as admin:
             await admin.create_topic("T", queues=1)

@@ -627,8 +627,8 @@ async def test_metrics(tmp_path: Path) -> None:
         await asker.register("broker-a", broker_id=1)
         await asker.route("TopicTest")
         await asker.route("Nothing")
-        assert server.metrics_port is not None
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.metrics_port)
+        assert server.metrics_address is not None
+        reader, writer = await asyncio.open_connection(*server.metrics_address)
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
         lines = (await reader.read()).decode().splitlines()
         writer.close()

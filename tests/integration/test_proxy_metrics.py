@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rmq_proxy.protocol import service_pb2 as rpc
 from rmq_remoting.daemon.health import ROLES, Unhealthy, check
+from rmq_remoting.daemon.ready import Listening, local_address
 from tests.support.brokers import running_broker
 from tests.support.clusters import running_cluster
 from tests.support.grpc_client import grpc_client, message, resource
@@ -22,9 +23,11 @@ _PROM = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
 _MISSING = rpc.QueryRouteRequest(topic=resource("missing"))
 
 
-async def _scrape(port: int | None) -> dict[str, Metric]:
+async def _scrape(address: Listening | None) -> dict[str, Metric]:
+    assert address is not None
+
     def read() -> str:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{local_address(*address)}/metrics", timeout=5) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -52,7 +55,7 @@ async def test_a_proxy_counts_calls_by_their_status(tmp_path: Path) -> None:
         for _ in range(2):
             await client.send(message("T"))
         await client.call("QueryRoute", _MISSING)
-        families = await _scrape(proxy.metrics.port)
+        families = await _scrape(proxy.metrics.address)
         up = families["rocketmq_proxy_up"].samples[0]
         assert (up.value, up.labels["proxy_mode"]) == (1, "cluster")
         assert (up.labels["cluster"], up.labels["node_type"], up.labels["node_id"]) == (
@@ -80,7 +83,7 @@ async def test_a_broker_has_those_of_its_grpc_port(tmp_path: Path) -> None:
         async with running_broker(tmp_path / "b", **keys) as running:
             async with grpc_client(f"{LOOPBACK}:{port}") as client:
                 await client.call("QueryRoute", _MISSING)
-            families = await _scrape(running.broker.metrics.port)
+            families = await _scrape(running.broker.metrics.address)
             assert {sample.labels["port"] for sample in families["rmq_tls_reloads"].samples} == {
                 "remoting",
                 "grpc",

@@ -47,7 +47,7 @@ class RunningBroker(ServiceViews):
         """Start it, built before if it is not; return the text of the ready line. Raises StartError."""
         if self._built is None:
             await self.build()
-        self.ready_text = await self.broker.start()
+        self.ready_text = (await self.broker.start()).line()
         return self.ready_text
 
     async def stop(self) -> None:

@@ -25,12 +25,11 @@ class Member:
         self.deaths: list[str] = []
         self.supervisor = TaskSupervisor(lambda name, error: self.deaths.append(f"{name}: {error!r}"))
         self._built: ControlledBroker | None = None
-        self.ready_text = ""
 
     async def start(self) -> None:
         """Start it, and wait until the controller has given it a role. Raises StartError."""
         self._built = await build_controlled(self.configuration, self.supervisor)
-        self.ready_text = await self._built.start()
+        await self._built.start()
 
     async def stop(self) -> None:
         """Shut it down gracefully, if it could be built."""

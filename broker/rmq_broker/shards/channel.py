@@ -1,16 +1,19 @@
 """The private channel between the supervisor and a shard, which both ends of a pair of sockets serve.
 
 It needs neither access keys nor TLS, and no setting can close it: only the two processes have it. The
-standard input of the shard is the way to stop it.
+standard input of the shard is the way to stop it, and on its standard output it announces that it serves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from rmq_remoting.connection import Connection, ConnectionSettings, ConnectionStatistics
+from rmq_remoting.daemon.ready import Ready
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import RequestHandler
@@ -30,3 +33,14 @@ async def connect(end: socket.socket, handler: RequestHandler, *, stops_reading:
         end.close()
         raise
     return connection
+
+
+def announcement(ready: Ready) -> str:
+    """Return the text that a shard prints after `ready ` once it serves: its facts, as JSON on one line."""
+    return orjson.dumps(ready).decode()
+
+
+def announced(text: bytes) -> Ready:
+    """Return the facts of an announcement."""
+    facts: dict[str, Any] = orjson.loads(text)
+    return Ready(**facts)

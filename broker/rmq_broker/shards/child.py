@@ -11,14 +11,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from .channel import STOP, connect
+from .channel import STOP, announced, connect
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection, RequestHandler
+    from rmq_remoting.daemon.ready import Ready
 
 CLEAN_END: Final = "exit code 0"
 
-_READY: Final = "ready "
+_READY: Final = b"ready "
 # -P: modules in the current folder do not count.
 _PROGRAM: Final = (sys.executable, "-P", "-m", "rmq_broker.shards.process")
 
@@ -30,8 +31,8 @@ class Child(Protocol):
         """Start the process; return the connection to it. Raises OSError."""
         ...
 
-    async def ready(self) -> str | None:
-        """Return the text of its ready line; None if it has ended instead."""
+    async def ready(self) -> Ready | None:
+        """Return the facts that it announces; None if it has ended instead."""
         ...
 
     async def ended(self) -> str:
@@ -81,14 +82,13 @@ class ShardChild:
                 raise
         return await connect(ours, self._handler, stops_reading=False)
 
-    async def ready(self) -> str | None:
-        """Return the text of its ready line; None if it has ended instead."""
+    async def ready(self) -> Ready | None:
+        """Return the facts that it announces; None if it has ended instead."""
         output = self._running().stdout
         assert output is not None
         while line := await output.readline():
-            text = line.decode(errors="replace").rstrip("\n")
-            if text.startswith(_READY):
-                return text.removeprefix(_READY)
+            if line.startswith(_READY):
+                return announced(line.removeprefix(_READY))
         return None
 
     async def ended(self) -> str:

@@ -29,7 +29,7 @@ from rmq_remoting.tiers import InlineTier
 from ..build import build_broker
 from ..settings.broker import BrokerSettings, known_keys
 from . import liveness
-from .channel import STOP, connect
+from .channel import STOP, announcement, connect
 from .kinds import GROUPS, TOPICS
 from .reporter import ChangeReporter
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Configuration
+    from rmq_remoting.daemon.ready import Ready
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..broker import Broker
@@ -62,16 +63,16 @@ class Shard:
         for dispatcher in (main, fast):
             _confirm_deletions(dispatcher, self._reporter)
 
-    async def start(self) -> str:
-        """Start the broker, and report its tables; return the text of its ready line. Raises StartError."""
-        text = await self._broker.start()
+    async def start(self) -> Ready:
+        """Start the broker, and report its tables; return the facts to announce. Raises StartError."""
+        ready = await self._broker.start()
         try:
             self._connection = await connect(self._channel, self._requests, stops_reading=True)
             self._connection.remote_address = ("supervisor", 0)
             await self._reporter.start(self._connection)
         except (OSError, RequestError) as error:
             raise StartError(f"the supervisor does not take the topics over: {error}") from error
-        return text
+        return ready
 
     async def stop(self) -> None:
         """Stop the broker. Raises OSError."""
@@ -98,7 +99,7 @@ def _command(channel: socket.socket, has_signal: bool, arguments: Sequence[str])
         return await _build(configuration, supervisor, channel)
 
     prepare_process(configuration, "rmq.broker", {"shard": name})
-    return run_daemon(build, stop_timeout_seconds=wait_seconds)
+    return run_daemon(build, ready_text=announcement, stop_timeout_seconds=wait_seconds)
 
 
 async def _build(

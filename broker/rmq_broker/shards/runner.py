@@ -16,6 +16,7 @@ from .liveness import SILENT_SECONDS, until_silent
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.ready import Ready
 
     from .child import Child
     from .plan import ShardPlan
@@ -59,13 +60,13 @@ class ShardRunner:
         self._until_silent = until_silent
         self._child: Child | None = None
         self._is_stopping = False
-        self._first_ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._first_ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self._end_cause = CLEAN_END
         self._ended = asyncio.Event()
         self._ended.set()
 
-    async def first_ready(self) -> str:
-        """Return the text of the first ready line. Raises StartError if the process ends before it."""
+    async def first_ready(self) -> Ready:
+        """Return the facts of the first process. Raises StartError if it ends before it announces them."""
         return await asyncio.shield(self._first_ready)
 
     async def run(self) -> None:
@@ -160,13 +161,13 @@ class ShardRunner:
 
     async def _look_after(self, child: Child, connection: Connection) -> None:
         """Note when the process is ready, and kill it when it does not answer any more."""
-        text = await child.ready()
-        if text is None:
+        ready = await child.ready()
+        if ready is None:
             return
         self.is_ready = True
         log.info("shard ready shard=%s restarts=%d", self.plan.broker_name, self.restarts)
         if not self._first_ready.done():
-            self._first_ready.set_result(text)
+            self._first_ready.set_result(ready)
         try:
             await self._until_silent(connection, self._sleep)
         except ConnectionClosed:

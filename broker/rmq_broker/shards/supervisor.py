@@ -20,6 +20,7 @@ from rmq_remoting.daemon.metrics import (
     TaskCollector,
 )
 from rmq_remoting.daemon.metrics_server import MetricsServer
+from rmq_remoting.daemon.ready import Ready
 
 from ..store.api import StoreError
 from ..store.directory_lock import DirectoryLock
@@ -60,20 +61,20 @@ class ShardSupervisor:
         self._probes = (LoopLagProbe(), GarbageCollectionProbe())
         self._metrics = self._metrics_server()
 
-    async def start(self) -> str:
-        """Start all shards; return the text of the ready line. Raises StartError."""
+    async def start(self) -> Ready:
+        """Start all shards; return the facts to announce. Raises StartError."""
         await asyncio.to_thread(self._open)
         await self._start_metrics()
         for runner in self._runners:
             self._supervisor.start(f"shard {runner.plan.number}", runner.run)
         started = [asyncio.ensure_future(runner.first_ready()) for runner in self._runners]
         try:
-            texts = await asyncio.gather(*started)
+            shards = await asyncio.gather(*started)
         finally:
             for future in started:
                 future.cancel()
             await asyncio.gather(*started, return_exceptions=True)
-        return self._ready_text(texts)
+        return self._ready(shards)
 
     async def stop(self) -> None:
         """Let all shards shut down gracefully, and wait for them. Raises ShutdownError, OSError."""
@@ -128,12 +129,16 @@ class ShardSupervisor:
         joined = JoinedMetrics(self._runners, self._tables, {**labels, "node_type": "broker"})
         return MetricsServer(registry, joined.join)
 
-    def _ready_text(self, texts: Sequence[str]) -> str:
-        """Return a line as of one broker: name, first address, name servers; then the number of shards."""
-        _, first_address, *rest = texts[0].split(" ")
-        conflicts = [word for text in texts[1:] for word in text.split(" ")[4:]]
-        words = [self._settings.broker_name, first_address, *rest, *conflicts, "shards", str(len(texts))]
-        return " ".join(words)
+    def _ready(self, shards: Sequence[Ready]) -> Ready:
+        """Return facts as of one broker, with the address of the first shard, and those of the shards."""
+        return Ready(
+            name=self._settings.broker_name,
+            address=shards[0].address,
+            namesrv=shards[0].namesrv,
+            route_held_by=[holder for shard in shards for holder in shard.route_held_by],
+            metrics=self._metrics.address,
+            shards=[shard.address for shard in shards],
+        )
 
 
 class ShutdownError(Exception):

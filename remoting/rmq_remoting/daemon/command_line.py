@@ -29,6 +29,12 @@ def command_parser(program: str, description: str) -> argparse.ArgumentParser:
         help="a setting, overrides the file; may be repeated",
     )
     parser.add_argument(
+        "--ready-file",
+        metavar="FILE",
+        type=Path,
+        help="a file that has the daemon's addresses, in JSON, while it serves",
+    )
+    parser.add_argument(
         "-p", "--print-config", action="store_true", help="print all settings with their meanings and exit"
     )
     parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")

@@ -17,6 +17,7 @@ from .metrics_server import MetricsServer
 if TYPE_CHECKING:
     from .common_settings import MetricsSettings
     from .exposition import Collector
+    from .ready import Listening
     from .tasks import TaskSupervisor
 
 
@@ -39,14 +40,18 @@ class DaemonMetrics:
         for collector in (*collectors, *self._probes, ProcessCollector(), TaskCollector(supervisor)):
             self.registry.register(collector)
         self._server = MetricsServer(self.registry)
-        self.port: int | None = None
+
+    @property
+    def address(self) -> Listening | None:
+        """Where the metrics are served; None if they are not."""
+        return self._server.address
 
     async def start(self) -> None:
         """Start the probes and the HTTP server. Raises StartError."""
         for probe in self._probes:
             probe.start()
         if self._settings.metrics_enabled:
-            self.port = await self._server.start(
+            await self._server.start(
                 self._settings.metrics_host or self._bind_address,
                 self._settings.metrics_port,
                 is_default=self._settings.metrics_port_is_default,

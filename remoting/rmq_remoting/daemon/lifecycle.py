@@ -4,8 +4,10 @@
     1  a failure: the daemon could not start or continue, or did not stop in time
     2  a bad command line or configuration: reported by a message without a stack trace
 
-A daemon that is ready to serve prints one line, beginning with `ready`, to standard output. Everything else
-goes to standard error. The first signal begins a graceful shutdown, a second one ends the process at once.
+A daemon that is ready to serve prints one line, beginning with `ready`, to standard output. With
+`--ready-file` it has written the same facts to that file before, and it removes the file when it begins to
+stop. Everything else goes to standard error. The first signal begins a graceful shutdown, a second one ends
+the process at once.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from ..allocator import keep_freed_memory
 from ..build_form import IS_COMPILED, why_interpreted
 from .configuration import SettingsError
 from .descriptor_reserve import RESERVE
+from .ready import Ready
 from .tasks import DaemonRestart, TaskSupervisor
 
 log = logging.getLogger("rmq.daemon")
@@ -52,8 +56,8 @@ class StartError(Exception):
 class Daemon(Protocol):
     """A name server or a broker, as `run_daemon` runs it."""
 
-    async def start(self) -> str:
-        """Start serving, and return the text after `ready ` (name, address …). Raises StartError.
+    async def start(self) -> Ready:
+        """Start serving, and return the facts to announce. Raises StartError.
 
         `stop` is called even if this raises or is cancelled.
         """
@@ -112,8 +116,18 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
             gc.enable()
 
 
-def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_seconds: float = 5.0) -> int:
+def run_daemon(
+    build: Build,
+    *,
+    ready_file: Path | None = None,
+    ready_text: Callable[[Ready], str] = Ready.line,
+    stop_timeout_seconds: float = 30.0,
+    watchdog_seconds: float = 5.0,
+) -> int:
     """Run a daemon until a signal or a failure ends it, and return the exit code.
+
+    `ready_file` exists while the daemon serves. `ready_text` returns the text after `ready ` of the printed
+    line.
 
     If the graceful shutdown exceeds its time-out, the process ends at once with exit code 1. If the loop
     hangs or threads do not end, it ends `watchdog_seconds` later. After a `DaemonRestart` the process starts
@@ -129,7 +143,7 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
     RESERVE.fill()
     keep_freed_memory(_KEPT_BYTES)
     threads_before = set(threading.enumerate())
-    life = _Life(build, stop_timeout_seconds, watchdog_seconds)
+    life = _Life(build, ready_file, ready_text, stop_timeout_seconds, watchdog_seconds)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(life.run())
@@ -162,10 +176,20 @@ def raise_file_limit() -> None:
 
 
 class _Life:
-    """One run of a daemon: start, ready line, wait for the end, stop."""
+    """One run of a daemon: start, announcement, wait for the end, stop."""
 
-    def __init__(self, build: Build, stop_timeout_seconds: float, watchdog_seconds: float) -> None:
+    def __init__(
+        self,
+        build: Build,
+        ready_file: Path | None,
+        ready_text: Callable[[Ready], str],
+        stop_timeout_seconds: float,
+        watchdog_seconds: float,
+    ) -> None:
         self._build = build
+        self._ready_file = ready_file
+        self._ready_text = ready_text
+        self._is_announced = False
         self._stop_timeout_seconds = stop_timeout_seconds
         self._end = asyncio.Event()
         self.failed = False
@@ -187,13 +211,30 @@ class _Life:
             self._start_watchdog()  # a DNS look-up that hangs may keep a thread alive
             return
         try:
-            ready_text = await self._completed(daemon.start())
-            if ready_text is not None:
-                print(f"ready {ready_text}", flush=True)
+            await self._completed(self._started(daemon))
             await self._end.wait()
         finally:
             await self._stop(daemon, supervisor)
             self.is_over = True
+
+    async def _started(self, daemon: Daemon) -> None:
+        ready = await daemon.start()
+        if self._ready_file is not None:
+            try:
+                ready.write(self._ready_file)
+            except OSError as error:
+                raise StartError(f"the file of --ready-file cannot be written: {error}") from error
+        self._is_announced = True
+        print(f"ready {self._ready_text(ready)}", flush=True)
+
+    def _withdraw(self) -> None:
+        """Remove the ready file, unless it is that of another process: this one has not served then."""
+        if self._ready_file is None or not self._is_announced:
+            return
+        try:
+            self._ready_file.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("file of --ready-file not removed cause=%s", error)
 
     def _start_watchdog(self) -> None:
         try:
@@ -227,6 +268,7 @@ class _Life:
 
     async def _stop(self, daemon: Daemon, supervisor: TaskSupervisor) -> None:
         self._start_watchdog()
+        self._withdraw()
         try:
             async with asyncio.timeout(self._stop_timeout_seconds):
                 await daemon.stop()

@@ -20,6 +20,7 @@ from typing import Final
 from .exposition import CONTENT_TYPE
 from .lifecycle import StartError
 from .metrics import MetricsRegistry
+from .ready import Listening
 
 log = logging.getLogger("rmq.metrics")
 
@@ -42,6 +43,7 @@ class MetricsServer:
         self._registry = registry
         self._join = join
         self._server: asyncio.Server | None = None
+        self.address: Listening | None = None  # while it listens
         self._connections: set[asyncio.Task[None]] = set()
         self._rendering = asyncio.Lock()
 
@@ -67,6 +69,7 @@ class MetricsServer:
                 port,
             )
         actual = int(self._server.sockets[0].getsockname()[1])
+        self.address = (host, actual)
         log.info("metrics served url=http://%s:%d/metrics", host, actual)
         return actual
 
@@ -84,7 +87,7 @@ class MetricsServer:
         if connections:
             await asyncio.wait(connections)
         await self._server.wait_closed()
-        self._server = None
+        self._server = self.address = None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -18,10 +18,13 @@ from rmq_broker.shards.shard_link import ShardLink
 from rmq_remoting.backoff import Backoff
 from rmq_remoting.connection import Connection
 from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.ready import Ready
 from tests.support.peers import Peer
 from tests.support.waiting import loop_passes
 
 pytestmark = pytest.mark.virtual_time
+
+_READY = Ready(name="b-0", address="10.0.0.1:10911")
 
 
 class _Child:
@@ -33,11 +36,11 @@ class _Child:
         self.stops_asked = 0
         self._hangs = hangs
         self._error = error
-        self._ready: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._ready: asyncio.Future[Ready | None] = asyncio.get_running_loop().create_future()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def is_ready(self) -> None:
-        self._ready.set_result("b-0 10.0.0.1:10911 namesrv none")
+        self._ready.set_result(_READY)
 
     def end(self, cause: str) -> None:
         self._ended.set_result(cause)
@@ -49,7 +52,7 @@ class _Child:
             raise self._error
         return self.peer.connection
 
-    async def ready(self) -> str | None:
+    async def ready(self) -> Ready | None:
         return await self._ready
 
     async def ended(self) -> str:
@@ -169,13 +172,13 @@ async def test_a_process_that_cannot_be_started_is_told() -> None:
             await run.runner.first_ready()
 
 
-async def test_the_first_ready_line_is_returned(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_facts_of_the_first_process_are_returned(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with _running() as run:
         assert not run.runner.is_ready
         run.child.is_ready()
 
-        assert await run.runner.first_ready() == "b-0 10.0.0.1:10911 namesrv none"
+        assert await run.runner.first_ready() == _READY
         assert run.runner.is_ready
         run.child.end("exit code 1")
         await loop_passes(10)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
 from rmq_remoting.daemon.lifecycle import StartError, run_command, run_daemon
 from rmq_remoting.daemon.logs import configure_logs
+from rmq_remoting.daemon.ready import Ready
 from rmq_remoting.daemon.tasks import DaemonRestart, OnDeath, TaskSupervisor
 
 from .sample_settings import HouseSettings, known_keys
@@ -27,7 +28,7 @@ class SmallDaemon:
         self._supervisor = supervisor
         self._fault = fault
 
-    async def start(self) -> str:
+    async def start(self) -> Ready:
         if self._fault == "cannot start":
             raise StartError("cannot listen on 0.0.0.0:80: it is in use")
         if self._fault == "crashes at start":
@@ -43,7 +44,7 @@ class SmallDaemon:
             _touch_missing_page()
         if self._fault == "thread stays":
             threading.Thread(target=time.sleep, args=(60,)).start()
-        return f"small 127.0.0.1:{80}"
+        return Ready(name="small", address="127.0.0.1:80")
 
     async def stop(self) -> None:
         log.info("graceful shutdown begins")
@@ -90,7 +91,7 @@ def command(arguments: Sequence[str]) -> int:
             await asyncio.Event().wait()
         return SmallDaemon(supervisor, options.fault)
 
-    return run_daemon(build, stop_timeout_seconds=0.3, watchdog_seconds=0.2)
+    return run_daemon(build, ready_file=options.ready_file, stop_timeout_seconds=0.3, watchdog_seconds=0.2)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import sys
@@ -89,6 +90,41 @@ async def test_a_daemon_that_asks_for_it_is_started_again_by_its_own_process() -
         assert await process.ends() == lifecycle.EXIT_CLEAN
         assert "restarting the daemon task=flush cause=its log is truncated" in process.said
         assert process.said.count("graceful shutdown begins") == 2
+
+
+async def test_the_ready_file_has_the_facts_while_the_daemon_serves(tmp_path: Path) -> None:
+    file = tmp_path / "small.json"
+    async with _running("--ready-file", str(file)) as process:
+        await process.ready()
+        facts = json.loads(file.read_text())
+        assert (facts["name"], facts["address"], facts["pid"]) == ("small", "127.0.0.1:80", process.pid)
+        process.signal(signal.SIGTERM)
+        assert await process.ends() == lifecycle.EXIT_CLEAN
+        assert not file.exists()
+
+
+async def test_a_restart_writes_the_ready_file_again(tmp_path: Path) -> None:
+    file = tmp_path / "small.json"
+    async with _running("--ready-file", str(file), "--fault", "restarts") as process:
+        await process.ready()
+        await process.ready()
+        assert json.loads(file.read_text())["pid"] == process.pid
+
+
+async def test_a_daemon_that_does_not_start_leaves_the_ready_file_of_another(tmp_path: Path) -> None:
+    file = tmp_path / "small.json"
+    file.write_text("of another")
+    async with _running("--ready-file", str(file), "--fault", "cannot start") as process:
+        assert await process.ends() == lifecycle.EXIT_FAILURE
+    assert file.read_text() == "of another"
+
+
+async def test_a_ready_file_that_cannot_be_written_refuses_the_start(tmp_path: Path) -> None:
+    async with _running("--ready-file", str(tmp_path / "missing" / "small.json")) as process:
+        assert await process.ready() == ""
+        assert await process.ends() == lifecycle.EXIT_FAILURE
+        assert "cannot start: the file of --ready-file cannot be written: " in process.said
+        assert "Traceback" not in process.said
 
 
 async def test_a_second_signal_ends_the_process_at_once() -> None:
