@@ -34,10 +34,10 @@ help: ## list the targets
 
 install: $(INSTALLED) compile ## create .venv and install everything into it, Spark included
 
-run: $(RUNNABLE) compile ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= BIND= DATA=
+run: $(RUNNABLE) compile ## start a name server and a broker here, until Ctrl-C; PORT= BROKER_PORT= GRPC_PORT= METRICS_PORT= BIND= DATA=
 	@exec $(BIN)/python deploy/run_local.py --data $(DATA) $(if $(PORT),--port $(PORT)) \
 	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(GRPC_PORT),--grpc-port $(GRPC_PORT)) \
-	  $(if $(BIND),--bind $(BIND))
+	  $(if $(METRICS_PORT),--metrics-port $(METRICS_PORT)) $(if $(BIND),--bind $(BIND))
 
 # Whatever is installed by now; each target that needs this one has its own list.
 compile: | $(RUNNABLE) ## compile the hot path for .venv (docs/compiling.md); RMQ_COMPILE=0: run it interpreted

@@ -399,7 +399,7 @@ async def broker(subject: Subject, load: Load) -> AsyncIterator[Broker]:
     )
     try:
         deadline = time.monotonic() + _READY_WITHIN_SECONDS
-        while "\nready " not in f"\n{process.log_tail()}":
+        while not process.says_ready:
             if process.exit_code is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the broker is not ready: {process.log_tail()}")
             await asyncio.sleep(0.1)

@@ -149,7 +149,7 @@ def _start(home: Path, checkout: Path | None, name: str, *options: str) -> Serve
 
 async def _ready_seconds(process: ServerProcess, began: float) -> float:
     deadline = began + _READY_WITHIN_SECONDS
-    while "\nready " not in f"\n{process.log_tail()}":
+    while not process.says_ready:
         if process.exit_code is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{process.command[0]} is not ready: {process.log_tail()}")
         await asyncio.sleep(_POLL_SECONDS)

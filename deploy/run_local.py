@@ -11,15 +11,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 _STARTS_WITHIN_SECONDS = 30.0
 _STOPS_WITHIN_SECONDS = 40.0
+_LOOK_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
 _THIS_MACHINE = "127.0.0.1"
 _EVERY_INTERFACE = ("0.0.0.0", "::")
@@ -34,11 +37,11 @@ class StartFailed(Exception):
 class Daemon:
     """One daemon's process."""
 
-    def __init__(self, name: str, command: Sequence[str | Path]) -> None:
+    def __init__(self, name: str, command: Sequence[str | Path], ready_file: Path) -> None:
         self.name = name
-        self.address = ""
-        self.grpc_address = ""
-        self._command = [str(part) for part in command]
+        self._addresses: dict[str, str] = {}
+        self._ready_file = ready_file
+        self._command = [*(str(part) for part in command), "--ready-file", str(ready_file)]
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -46,26 +49,31 @@ class Daemon:
         # A session of its own, or the terminal's Ctrl-C would reach both daemons at once, in no order.
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=_end_with_parent,
         )
-        assert self._process.stdout is not None
         try:
             async with asyncio.timeout(_STARTS_WITHIN_SECONDS):
-                line = (await self._process.stdout.readline()).decode()
+                while not self._ready_file.exists():
+                    if (code := self._process.returncode) is not None:
+                        raise StartFailed(
+                            f"the {self.name} ended with exit code {code}; the lines above say why. (Other "
+                            "ports: make run PORT=9877 BROKER_PORT=20911; another folder: DATA=data2)"
+                        )
+                    await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise StartFailed(f"the {self.name} is not ready after {_STARTS_WITHIN_SECONDS} s") from None
-        if not line.startswith("ready "):
-            code = await self._process.wait()
-            raise StartFailed(
-                f"the {self.name} ended with exit code {code}; the lines above say why. (Other ports: "
-                "make run PORT=9877 BROKER_PORT=20911; another folder: DATA=data2)"
-            )
-        words = line.split()
-        self.address = words[2]
-        if "grpc" in words:
-            self.grpc_address = words[words.index("grpc") + 1]
+        self._addresses = json.loads(self._ready_file.read_text())
+
+    def summary(self) -> str:
+        """Return the lines that show the addresses of a started daemon."""
+        lines = [f"{self.name:<12} {self._addresses['address']}\n"]
+        if "grpc" in self._addresses:
+            lines.append(f"gRPC         {self._addresses['grpc']}\n")
+        if "metrics" in self._addresses:
+            lines.append(f"metrics      http://{self._addresses['metrics']}/metrics\n")
+        return "".join(lines)
 
     async def ended(self) -> None:
         """Wait until it has ended, by itself or not."""
@@ -126,9 +134,7 @@ async def _serve(daemons: Sequence[Daemon], welcome: str) -> None:
     """Start all, and watch them. Raises StartFailed as soon as one is not there."""
     for daemon in daemons:
         await daemon.start()
-    lines = [f"{daemon.name:<12} {daemon.address}" for daemon in daemons]
-    lines += [f"{'gRPC':<12} {daemon.grpc_address}" for daemon in daemons if daemon.grpc_address]
-    print("\n" + "\n".join(lines) + "\n" + welcome, flush=True)
+    print("\n" + "".join(daemon.summary() for daemon in daemons) + welcome, flush=True)
     watches = [asyncio.ensure_future(daemon.ended()) for daemon in daemons]
     await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
     gone = next(daemon for daemon, watch in zip(daemons, watches, strict=True) if watch.done())
@@ -168,6 +174,12 @@ def main() -> int:
         type=int,
         help="the port for the 5.x clients (8081, or any free one if that is taken); 0: none",
     )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        help="the broker's port for metrics; the name server has the next one (5557 and 5558, or any free "
+        "ones if those are taken)",
+    )
     parser.add_argument("--bind", default=_THIS_MACHINE, help="address to listen on; 0.0.0.0: all of them")
     parser.add_argument("--set", action="append", default=[], help="a setting of the broker, key=value")
     options = parser.parse_args()
@@ -178,24 +190,33 @@ def main() -> int:
     chosen = [f"listenPort={options.broker_port}"] if options.broker_port is not None else []
     if options.grpc_port is not None:
         chosen.append(f"grpcServerPort={options.grpc_port}")
+    namesrv_metrics_port = _free(_NAMESRV_METRICS_PORT)
+    if options.metrics_port is not None:
+        chosen.append(f"metricsPromExporterPort={options.metrics_port}")
+        namesrv_metrics_port = options.metrics_port and options.metrics_port + 1  # 0: any
     if options.bind == _THIS_MACHINE:
         chosen += [f"brokerIP1={_THIS_MACHINE}", f"brokerIP2={_THIS_MACHINE}"]
     chosen += options.set
     settings = [part for one in (*listening, *chosen) for part in ("--set", one)]
-    daemons = (
-        Daemon(
-            "name server",
-            [
-                _BIN / "rmq-namesrv",
-                *("--port", str(options.port)),
-                *("--set", f"kvConfigPath={keys_and_values}"),
-                *("--set", f"bindAddress={options.bind}"),
-                *("--set", f"metricsPromExporterPort={_free(_NAMESRV_METRICS_PORT)}"),
-            ],
-        ),
-        Daemon("broker", [_BIN / "rmq-broker", "-n", namesrv, "--store", options.data, "--grpc", *settings]),
-    )
-    return asyncio.run(_run(daemons, _welcome(namesrv, options.data, options.bind)))
+    name_server: list[str | Path] = [
+        _BIN / "rmq-namesrv",
+        *("--port", str(options.port)),
+        *("--set", f"kvConfigPath={keys_and_values}"),
+        *("--set", f"bindAddress={options.bind}"),
+        *("--set", f"metricsPromExporterPort={namesrv_metrics_port}"),
+    ]
+    broker: list[str | Path] = [
+        _BIN / "rmq-broker",
+        *("-n", namesrv),
+        *("--store", options.data),
+        *("--grpc", *settings),
+    ]
+    with tempfile.TemporaryDirectory(prefix="rmq-run-") as folder:
+        daemons = (
+            Daemon("name server", name_server, Path(folder, "namesrv.json")),
+            Daemon("broker", broker, Path(folder, "broker.json")),
+        )
+        return asyncio.run(_run(daemons, _welcome(namesrv, options.data, options.bind)))
 
 
 if __name__ == "__main__":

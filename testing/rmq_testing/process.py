@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from .ports import LOOPBACK, free_broker_port, free_port
 from .settings import SMALL_BROKER
 
 _STOP_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.01
 _LOG_LINES: Final = 20
 
 
@@ -38,7 +40,8 @@ class BrokerProcess:
         self._is_temporary = given is None
         self._folder = given or Path(tempfile.mkdtemp(prefix="rmq-testing-"))
         self._namesrv_port, self._port = free_port(), free_broker_port()
-        self._process: subprocess.Popen[str] | None = None
+        self._ready_file = self._folder / "ready.json"
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def namesrv_address(self) -> str:
@@ -60,17 +63,15 @@ class BrokerProcess:
         if self.is_running:
             raise RuntimeError("the broker runs already")
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._ready_file.unlink(missing_ok=True)  # that of a killed process
         log_path = self._folder / "broker.log"
         with log_path.open("a") as log:
-            process = subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=log, text=True)
-        assert process.stdout is not None
-        with process.stdout:
-            ready = process.stdout.readline()
-        self._process = process
-        if not ready.startswith("ready "):
-            process.wait()
-            tail = "".join(log_path.read_text(errors="replace").splitlines(keepends=True)[-_LOG_LINES:])
-            raise RuntimeError(f"the broker ended with exit code {process.returncode}:\n{tail}")
+            self._process = subprocess.Popen(self._command(), stdout=subprocess.DEVNULL, stderr=log)
+        while not self._ready_file.exists():
+            if not self.is_running:
+                tail = "".join(log_path.read_text(errors="replace").splitlines(keepends=True)[-_LOG_LINES:])
+                raise RuntimeError(f"the broker ended with exit code {self._process.returncode}:\n{tail}")
+            time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
         """Shut the process down gracefully, if it runs."""
@@ -112,7 +113,8 @@ class BrokerProcess:
         }
         words = [f"--set={key}={value}" for key, value in settings.items()]
         standalone = ("--standalone", "--namesrv-port", str(self._namesrv_port))
-        return [sys.executable, "-m", "rmq_broker", *standalone, *words]
+        ready = ("--ready-file", str(self._ready_file))
+        return [sys.executable, "-m", "rmq_broker", *standalone, *ready, *words]
 
     def _remove(self) -> None:
         if self._is_temporary:

@@ -142,7 +142,7 @@ def _build(stage: Stage, root: Path, python: Path) -> None:
 async def _ready(daemon: ServerProcess) -> None:
     def says_so() -> bool:
         assert daemon.exit_code is None, daemon.log_tail()
-        return any(line.startswith("ready ") for line in daemon.log_tail().splitlines())
+        return daemon.says_ready
 
     await until(says_so, _READY_SECONDS)
 

@@ -97,9 +97,11 @@ async def test_shards_share_topics_and_are_restarted(tmp_path: Path) -> None:
         OwnNamesrv(home=tmp_path / "namesrv") as namesrv,
         OwnShards(namesrv.address, 2, home=tmp_path / "broker", settings=settings) as shards,
     ):
-        assert f"ready broker-a {LOOPBACK}:{shards.port} namesrv {namesrv.address} shards 2\n" in (
-            shards.log_path.read_text()
-        )
+        line = f"ready broker-a {LOOPBACK}:{shards.port} namesrv {namesrv.address} shards 2\n"
+        await until(lambda: line in shards.log_path.read_text())
+        facts = json.loads(shards.ready_file.read_text())
+        assert facts["shards"] == [f"{LOOPBACK}:{shards.port_of(number)}" for number in range(2)]
+        assert facts["metrics"] == f"{LOOPBACK}:{metrics_port}"
         # A send creates a topic on one shard; the other one gets it, and clients use both.
         async with Producer(namesrv.address, group="g") as producer:
             await producer.send(Message("Sent", b"body"))

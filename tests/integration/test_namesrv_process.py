@@ -25,7 +25,6 @@ async def ran(*arguments: str) -> Finished:
 
 async def test_it_serves_and_ends_cleanly(tmp_path: Path) -> None:
     async with OwnNamesrv(home=tmp_path) as namesrv:
-        assert f"ready namesrv {namesrv.address}\n" in namesrv.log_path.read_text()
         client = RemotingClient()
         request = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         response = await client.request(namesrv.address, request, 5.0)
@@ -33,6 +32,7 @@ async def test_it_serves_and_ends_cleanly(tmp_path: Path) -> None:
         await namesrv.stop()
         await client.stop()
         log = namesrv.log_path.read_text()
+        assert f"ready namesrv {namesrv.address}\n" in log
         assert "stopping signal=SIGTERM" in log
         assert "Traceback" not in log
 

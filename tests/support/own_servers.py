@@ -29,7 +29,7 @@ _ANY_MACHINE = {
 
 
 class _OwnServer:
-    """One daemon: its folder, settings, process and ready line. Killed at the end of an `async with`."""
+    """One daemon: its folder, settings, process and ready file. Killed at the end of an `async with`."""
 
     name: str
 
@@ -45,6 +45,11 @@ class _OwnServer:
     def log_path(self) -> Path:
         """The file with its stdout and stderr."""
         return self.home / f"{self.name}.out"
+
+    @property
+    def ready_file(self) -> Path:
+        """The file that has its addresses while it serves."""
+        return self.home / f"{self.name}.ready.json"
 
     @property
     def process(self) -> ServerProcess:
@@ -66,14 +71,15 @@ class _OwnServer:
         """Its settings: keys and values."""
         raise NotImplementedError
 
-    async def start(self, ready_timeout_s: float = 20) -> str:
-        """Start it, also after stop() or kill() on the same files; return its ready line."""
+    async def start(self, ready_timeout_s: float = 20) -> None:
+        """Start it, also after stop() or kill() on the same files, and wait until it serves."""
         self.home.mkdir(parents=True, exist_ok=True)
-        seen = self.log_path.stat().st_size if self.log_path.exists() else 0
-        self._process = ServerProcess(self._command(), log_path=self.log_path)
+        self.ready_file.unlink(missing_ok=True)  # that of a killed process
+        command = [*self._command(), "--ready-file", str(self.ready_file)]
+        self._process = ServerProcess(command, log_path=self.log_path)
         deadline = time.monotonic() + ready_timeout_s
         try:
-            while (line := self._ready_line(seen)) is None:
+            while not self.ready_file.exists():
                 if self.process.exit_code is not None:
                     raise RuntimeError(f"the {self.name} ended: {self.process.log_tail()}")
                 if time.monotonic() > deadline:
@@ -82,15 +88,10 @@ class _OwnServer:
         except BaseException:
             self.kill()
             raise
-        return line
 
     def _command(self) -> Sequence[str]:
         settings = [f"{key}={value}" for key, value in self.configuration().items()]
         return [str(_BIN / f"rmq-{self.name}"), *(word for pair in settings for word in ("--set", pair))]
-
-    def _ready_line(self, seen_bytes: int) -> str | None:
-        written = self.log_path.read_bytes()[seen_bytes:].decode(errors="replace")
-        return next((line for line in written.splitlines() if line.startswith("ready ")), None)
 
     async def stop(self, timeout_s: float = 30) -> None:
         """Shut it down gracefully (SIGTERM) and wait; AssertionError if its exit code is not 0."""

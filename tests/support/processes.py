@@ -163,6 +163,11 @@ class ServerProcess:
         """The last lines of its output."""
         return self.log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
 
+    @property
+    def says_ready(self) -> bool:
+        """Whether it is a daemon of this project, of any version, that has printed its ready line."""
+        return "\nready " in f"\n{self.log_tail()}"
+
     async def wait(self, timeout_s: float) -> int:
         """Wait for its end and return the exit code. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s

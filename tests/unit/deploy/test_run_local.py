@@ -26,10 +26,14 @@ def stop(*_):
     say("stops")
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
-say("starts " + " ".join(sys.argv[1:]))
+*arguments, option, path = sys.argv[1:]
+assert option == "--ready-file"
+ready = pathlib.Path(path)
+say("starts " + " ".join(arguments))
 if "fault=start" in sys.argv:
     sys.exit(2)
-print("ready", name, "127.0.0.1:1", flush=True)
+ready.with_suffix(".new").write_text('{{"address": "127.0.0.1:1", "metrics": "127.0.0.1:2"}}')
+ready.with_suffix(".new").rename(ready)
 if "fault=later" in sys.argv:
     sys.exit(1)
 while True:
@@ -96,6 +100,7 @@ async def test_a_signal_stops_the_broker_before_the_name_server(
 ) -> None:
     async with _local(tmp_path) as local:
         await local.shows("name server  127.0.0.1:1")
+        await local.shows("metrics      http://127.0.0.1:2/metrics")
         await local.shows("broker       127.0.0.1:1")
         await local.shows("reachable    from this machine only; from others with make run BIND=0.0.0.0")
         await local.shows("quickstart.py 127.0.0.1:19876")
@@ -114,15 +119,15 @@ async def test_a_signal_stops_the_broker_before_the_name_server(
 
 
 async def test_other_ports_and_addresses_can_be_chosen(tmp_path: Path) -> None:
-    async with _local(
-        tmp_path, "--bind", "0.0.0.0", "--broker-port", "20911", "--grpc-port", "8082"
-    ) as local:
+    ports = ("--broker-port", "20911", "--grpc-port", "8082", "--metrics-port", "5567")
+    async with _local(tmp_path, "--bind", "0.0.0.0", *ports) as local:
         await local.shows("reachable    by every host that can reach 0.0.0.0")
         await local.shows("stop ")
         assert local.events()[1] == (
             "rmq-broker starts -n 127.0.0.1:19876 --store data --grpc --set bindAddress=0.0.0.0"
-            " --set listenPort=20911 --set grpcServerPort=8082"
+            " --set listenPort=20911 --set grpcServerPort=8082 --set metricsPromExporterPort=5567"
         )
+        assert local.events()[0].endswith(" --set metricsPromExporterPort=5568")
 
 
 @pytest.mark.parametrize(
