@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from examples.pipeline.programs import Program
+from examples.pipeline.programs import Daemon, Program
 from examples.pipeline.spark_cluster import HOST
 from rmq_testing.ports import free_broker_port, free_port
 
-_READY_SECONDS: Final = 120.0
+READY_SECONDS: Final = 120.0
 _BIN: Final = Path(sys.executable).parent
+
+
+def standalone_broker(store: Path, logs: Path) -> Daemon:
+    """Return a broker with a name server of its own, on free ports: enter it to start it."""
+    settings = {"listenPort": 0, "metricsExporterType": "DISABLE"}
+    settings |= dict.fromkeys(("bindAddress", "brokerIP1", "brokerIP2"), HOST)
+    command: list[str | Path] = [_BIN / "rmq-broker", "--standalone", "--namesrv-port", "0", "--store", store]
+    return Daemon("broker", [*command, *_assignments(settings)], logs)
 
 
 class Brokers:
@@ -38,9 +46,9 @@ class Brokers:
     async def __aenter__(self) -> Self:
         async with self._stack:
             command: list[str | Path] = [_BIN / "rmq-namesrv", "--port", self.namesrv.rpartition(":")[2]]
-            server = Program("namesrv", [*command, "--set", f"bindAddress={HOST}"], self._logs)
+            server = Daemon("namesrv", [*command, "--set", f"bindAddress={HOST}"], self._logs)
             self._programs.append(await self._stack.enter_async_context(server))
-            await server.says("ready ", _READY_SECONDS)
+            await server.serves(READY_SECONDS)
             await asyncio.gather(*(self.start(name) for name in self.names))
             self._stack = self._stack.pop_all()
         return self
@@ -66,11 +74,9 @@ class Brokers:
             "brokerIP2": HOST,
             "metricsExporterType": "DISABLE",
         }
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
-        broker = Program(f"{name} {self._starts[name]}", command, self._logs)
+        broker = Daemon(f"{name} {self._starts[name]}", [*command, *_assignments(settings)], self._logs)
         await self._stack.enter_async_context(broker)
-        await broker.says("ready ", _READY_SECONDS)
+        await broker.serves(READY_SECONDS)
         self._running[name] = broker
         self._programs.append(broker)
 
@@ -86,3 +92,7 @@ class Brokers:
         broker = self._running.pop(name)
         self._programs.remove(broker)
         return broker
+
+
+def _assignments(settings: Mapping[str, object]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

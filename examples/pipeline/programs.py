@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self, TypeVar
 
 _STOPS_WITHIN_SECONDS: Final = 40.0
 _LOOK_SECONDS: Final = 0.05
 _PR_SET_PDEATHSIG: Final = 1
 _TAIL_LINES: Final = 15
+
+_T = TypeVar("_T")
 
 
 class ProgramFailed(Exception):
@@ -39,7 +42,7 @@ class Program:
         self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process
 
-    async def __aenter__(self) -> Program:
+    async def __aenter__(self) -> Self:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
             # In a session of its own: Ctrl-C in the terminal would stop all programs at once, in no order.
@@ -86,14 +89,18 @@ class Program:
 
     async def says(self, beginning: str, timeout_seconds: float) -> str:
         """Wait for a printed line with this beginning, and return the line. Raises ProgramFailed."""
+        return await self._until(
+            lambda: next((line for line in self._lines() if line.startswith(beginning)), None),
+            timeout_seconds,
+        )
+
+    async def _until(self, look: Callable[[], _T | None], timeout_seconds: float) -> _T:
         try:
             async with asyncio.timeout(timeout_seconds):
-                while True:
-                    for line in self._lines():
-                        if line.startswith(beginning):
-                            return line
+                while (found := look()) is None:
                     self.must_run()
                     await asyncio.sleep(_LOOK_SECONDS)
+                return found
         except TimeoutError:
             raise ProgramFailed(
                 f"{self._last()}\n{self.name} was not ready within {timeout_seconds:g} s"
@@ -124,6 +131,20 @@ class Program:
 
     def _last(self) -> str:
         return "\n".join([f"{self.log}:", *self._lines()[-_TAIL_LINES:]])
+
+
+class Daemon(Program):
+    """A daemon of this project: `serves` waits for its `--ready-file`. Each start needs a name of its own."""
+
+    def __init__(self, name: str, command: Sequence[str | Path], logs: Path) -> None:
+        self._ready_file = logs / f"{name.replace(' ', '-')}.ready.json"
+        super().__init__(name, [*command, "--ready-file", self._ready_file], logs)
+
+    async def serves(self, timeout_seconds: float) -> Mapping[str, Any]:
+        """Wait until the daemon serves; return its name and addresses. Raises ProgramFailed."""
+        await self._until(lambda: self._ready_file.exists() or None, timeout_seconds)
+        facts: dict[str, Any] = json.loads(self._ready_file.read_text())
+        return facts
 
 
 def _end_with_parent() -> None:

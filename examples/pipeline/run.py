@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from examples.pipeline.brokers import Brokers
+from examples.pipeline.brokers import READY_SECONDS, Brokers, standalone_broker
 from examples.pipeline.check import Work
 from examples.pipeline.faults import BROKERS, Faults, stored
 from examples.pipeline.lines import MINUTE, Tally, log_line
@@ -34,7 +34,6 @@ from rmq_client import Admin, ClientError, Message, Producer
 
 _QUEUES: Final = 8
 _MOST_IN_FLIGHT: Final = 2000
-_BROKER_READY_SECONDS: Final = 120.0
 _JOB_READY_SECONDS: Final = 300.0
 _WORKER_MEMORY: Final = "1g"
 _BROKER_TIMEOUT_SECONDS: Final = 30
@@ -94,21 +93,10 @@ class Run:
             self._brokers = await self._stack.enter_async_context(brokers)
             self._measured, namesrv, suffix = brokers.first, brokers.namesrv, ""
         elif namesrv is None:
-            command: list[str | Path] = [
-                Path(sys.executable).parent / "rmq-broker",
-                "--standalone",
-                "--namesrv-port",
-                "0",
-            ]
-            command += ["--store", self._work.folder / "store", *("--set", "listenPort=0")]
-            for key in ("bindAddress", "brokerIP1", "brokerIP2"):
-                command += ["--set", f"{key}={HOST}"]
-            command += ["--set", "metricsExporterType=DISABLE"]
-            broker = await self._stack.enter_async_context(Program("broker", command, self._work.logs))
-            ready = await broker.says("ready ", _BROKER_READY_SECONDS)
-            namesrv, suffix = ready.split()[-1], ""
-            self._measured = broker
-            self._programs.append(broker)
+            self._measured = standalone_broker(self._work.folder / "store", self._work.logs)
+            await self._stack.enter_async_context(self._measured)
+            self._programs.append(self._measured)
+            namesrv, suffix = (await self._measured.serves(READY_SECONDS))["namesrv"], ""
         place = Place(namesrv, f"access-log{suffix}", f"alerts{suffix}")
         async with Admin(namesrv) as admin:
             for topic in (place.topic, place.alerts_topic):
