@@ -110,7 +110,7 @@ soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): no growth, n
 soak-hostile: install ## 12,000 hostile connections for RMQ_HOSTILE_SECONDS (600): honest clients keep 80 %
 	$(BIN)/python -m tests.crash.hostile_soak
 
-pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (lines/s) MASTER= WORKERS= NAMESRV= FAULTS=1
+pipeline: install ## a log through broker and Spark, checked; LINES= HOURS= RATE= (lines/s) MASTER= WORKERS= NAMESRV= FAULTS=1
 	@exec $(BIN)/python -m examples.pipeline.run $(if $(LINES),--lines $(LINES)) $(if $(RATE),--rate $(RATE)) \
 	  $(if $(MASTER),--master $(MASTER)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(NAMESRV),--namesrv $(NAMESRV)) \
 	  $(if $(FAULTS),--faults) $(if $(HOURS),--hours $(HOURS))
