@@ -19,6 +19,7 @@ from rmq_remoting.tiers import PoolTier
 from tests.support.dispatching import SECRET, Clock, echo, inline, raising, request, returning
 from tests.support.frames import binary_header, raw_frame
 from tests.support.peers import Peer
+from tests.support.rows import each_row
 from tests.support.waiting import loop_passes, until
 
 
@@ -125,8 +126,8 @@ async def test_a_processor_may_return_no_response() -> None:
     assert next(dispatcher.registrations()).answered == {-1: 1}
 
 
-@pytest.mark.parametrize("code", [0, 10, 11, 4711])
-@pytest.mark.parametrize("place", ["first", "last", "alone"])
+@each_row("code", [0, 10, 11, 4711])
+@each_row("place", ["first", "last", "alone"])
 async def test_a_late_response_is_not_run_as_a_request(code: int, place: str) -> None:
     # A response's code may be the number of a registered request (10 is FLUSH_DISK_TIMEOUT and SEND_MESSAGE).
     dispatcher = Dispatcher()

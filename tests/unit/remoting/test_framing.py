@@ -22,13 +22,14 @@ from tests.support.frames import (
     raw_frame,
 )
 from tests.support.memory import allocated_bytes
+from tests.support.rows import each_row
 
 GOLDEN = golden_frames()
 STREAM = b"".join(golden.frame for golden in GOLDEN)
 EXPECTED = [as_described(golden.decoded) for golden in GOLDEN]
 SMALL = encode_frame(RemotingCommand.request(34, {"a": "b"}, b"body"))
 
-each_golden = pytest.mark.parametrize("golden", GOLDEN, ids=str)
+each_golden = each_row("golden", GOLDEN, ids=str)
 
 
 def feed_in_chunks(decoder: FrameDecoder, stream: bytes, sizes: list[int]) -> list[RemotingCommand]:
@@ -76,7 +77,7 @@ def test_both_serializations_in_one_chunk() -> None:
     assert [described(command) for command in decode_all(STREAM)] == EXPECTED
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_row("seed", range(20))
 def test_a_stream_in_random_chunks(seed: int) -> None:
     rng = random.Random(seed)
     largest = rng.choice([2, 7, 9, 100, 1500, 9000])
@@ -161,8 +162,8 @@ def test_fields_that_were_changed_after_reading_are_written_changed() -> None:
     assert decode_one(encode_frame(command)).ext_fields == {"a": "2"}
 
 
-@pytest.mark.parametrize("serialization", Serialization)
-@pytest.mark.parametrize("code", [-0x8001, -0x8000, -1000, -1, 0, 10, 0x7FFF, 0x8000, 200_050])
+@each_row("serialization", Serialization)
+@each_row("code", [-0x8001, -0x8000, -1000, -1, 0, 10, 0x7FFF, 0x8000, 200_050])
 def test_a_code_too_large_for_a_binary_header_is_sent_as_json(
     code: int, serialization: Serialization
 ) -> None:
@@ -302,7 +303,7 @@ def large_frame(body: bytes) -> bytes:
     return raw_frame(binary_header(), body, serialization=1)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_row("seed", range(40))
 def test_large_frames_in_random_parts(seed: int) -> None:
     rng = random.Random(seed)
     bodies = [rng.randbytes(rng.choice([0, 10, 16_000, 17_000, 100_000, 300_000])) for _ in range(6)]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rmq_remoting.java_hash import prefix_hash_code, string_hash_code, tags_code, utf8_hash_code
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 HASHES = json_file("hashes.json")
 STRINGS = HASHES["string_hash_code"]
@@ -29,7 +30,7 @@ def by_definition(text: str) -> int:
     return total - (1 << 32) if total >= 1 << 31 else total
 
 
-@pytest.mark.parametrize("row", STRINGS, ids=lambda row: ascii(row["string"]))
+@each_row("row", STRINGS, ids=lambda row: ascii(row["string"]))
 def test_golden_strings(row: dict[str, Any]) -> None:
     text = text_of(row)
     assert row["string"] in (text, None)
@@ -45,7 +46,7 @@ def test_golden_index_keys_by_their_topic(row: dict[str, Any]) -> None:
     assert string_hash_code(key, seed) == utf8_hash_code(key.encode(), seed) == row["string_hash"]
 
 
-@pytest.mark.parametrize("row", HASHES["tags_code"], ids=lambda row: ascii(row["tags"]))
+@each_row("row", HASHES["tags_code"], ids=lambda row: ascii(row["tags"]))
 def test_golden_tags(row: dict[str, Any]) -> None:
     assert tags_code(row["tags"]) == row["tagsCode"]
 

@@ -43,6 +43,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.compressions import COMPRESSIONS, readable
 from tests.support.examples import examples
 from tests.support.golden import json_file, json_lines
+from tests.support.rows import each_row
 from tests.unit.remoting.message_samples import message_of_row, messages, properties, same_address
 
 STORED = json_lines("wire/messages.jsonl", "stored message")
@@ -62,7 +63,7 @@ def sample(**changes: Any) -> MessageExt:
 
 
 class TestGoldenRecords:
-    @pytest.mark.parametrize("row", STORED, ids=by_name)
+    @each_row("row", STORED, ids=by_name)
     def test_decoded_as_stored(self, row: dict[str, Any]) -> None:
         decoded = row["decoded"]
         message = decode_stored_message(bytes.fromhex(row["hex"]), decompress_body=False, check_crc=True)
@@ -74,7 +75,7 @@ class TestGoldenRecords:
         assert same_address(message.born_host, decoded["bornHost"], decoded["bornPort"])
         assert same_address(message.store_host, decoded["storeHost"], decoded["storePort"])
 
-    @pytest.mark.parametrize("row", readable(STORED), ids=by_name)
+    @each_row("row", readable(STORED), ids=by_name)
     def test_decoded_for_a_client(self, row: dict[str, Any]) -> None:
         decoded = row["decoded"]
         message = decode_stored_message(bytes.fromhex(row["hex"]))
@@ -84,7 +85,7 @@ class TestGoldenRecords:
         assert message.offset_msg_id == decoded["client_offset_msg_id"] == decoded["msgId"]
         assert parse_offset_message_id(message.offset_msg_id).physical_offset == decoded["phyOffset"]
 
-    @pytest.mark.parametrize("row", STORED, ids=by_name)
+    @each_row("row", STORED, ids=by_name)
     def test_encoded(self, row: dict[str, Any]) -> None:
         record, decoded = bytes.fromhex(row["hex"]), row["decoded"]
         # The row's properties are sorted; their order in the record is that of Java's map.
@@ -310,7 +311,7 @@ class TestDamage:
     def edited(self, position: int, field: bytes) -> bytes:
         return self.record[:position] + field + self.record[position + len(field) :]
 
-    @pytest.mark.parametrize(
+    @each_row(
         ("position", "field", "reason"),
         [
             (0, struct.pack(">i", 0), "does not fit a record of 0"),

@@ -20,6 +20,7 @@ from rmq_remoting.message_ids import (
     parse_unique_key,
 )
 from tests.support.golden import json_lines
+from tests.support.rows import each_row
 from tests.unit.remoting.message_samples import same_address
 
 OFFSET_IDS = json_lines("wire/messages.jsonl", "offset message id")
@@ -44,7 +45,7 @@ def local_zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 class TestOffsetMessageIds:
-    @pytest.mark.parametrize("row", OFFSET_IDS, ids=by_id)
+    @each_row("row", OFFSET_IDS, ids=by_id)
     def test_both_ways(self, row: dict[str, Any]) -> None:
         assert offset_message_id((row["host"], row["port"]), row["phyOffset"]) == row["id"]
         decoded = row["decoded"]
@@ -53,7 +54,7 @@ class TestOffsetMessageIds:
         assert physical_offset == decoded["offset"]
         assert parse_offset_message_id(row["id"].lower()) == (address, physical_offset)
 
-    @pytest.mark.parametrize(
+    @each_row(
         "text", ["", "0A", "XX" * 16, "0A" * 15, "0A" * 17, "0A " * 16, "0A0000010001000000000000000000FF"]
     )
     def test_what_is_none(self, text: str) -> None:
@@ -68,7 +69,7 @@ class TestOffsetMessageIds:
 
 
 class TestUniqueKeys:
-    @pytest.mark.parametrize("row", UNIQUE_KEYS, ids=by_id)
+    @each_row("row", UNIQUE_KEYS, ids=by_id)
     def test_both_ways(self, row: dict[str, Any]) -> None:
         layout = row["layout"]
         key = parse_unique_key(row["id"])

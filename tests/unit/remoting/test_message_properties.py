@@ -21,6 +21,7 @@ from rmq_remoting.message_properties import (
     properties_to_string,
 )
 from tests.support.golden import json_file, json_lines
+from tests.support.rows import each_row
 from tests.unit.remoting.message_samples import properties
 
 ENCODED = json_lines("wire/messages.jsonl", "properties encode")
@@ -28,14 +29,14 @@ DECODED = json_lines("wire/messages.jsonl", "properties decode")
 CONSTANTS = json_file("wire/message_constants.json")
 
 
-@pytest.mark.parametrize("row", ENCODED, ids=lambda row: repr(row["map"]))
+@each_row("row", ENCODED, ids=lambda row: repr(row["map"]))
 def test_encode(row: dict[str, Any]) -> None:
     raw = bytes.fromhex(row["hex"])
     assert encode_properties(row["map"]) == raw
     assert decode_properties(raw) == row["decoded_again"]
 
 
-@pytest.mark.parametrize("row", DECODED, ids=lambda row: row["hex"] or "empty")
+@each_row("row", DECODED, ids=lambda row: row["hex"] or "empty")
 def test_decode(row: dict[str, Any]) -> None:
     raw = bytes.fromhex(row["hex"])
     decoded = decode_properties(raw)
@@ -44,7 +45,7 @@ def test_decode(row: dict[str, Any]) -> None:
     assert decode_properties(encode_properties(decoded)) == decoded
 
 
-@pytest.mark.parametrize("row", ENCODED + DECODED, ids=lambda row: row["hex"] or "empty")
+@each_row("row", ENCODED + DECODED, ids=lambda row: row["hex"] or "empty")
 def test_find_in_golden_rows(row: dict[str, Any]) -> None:
     raw = bytes.fromhex(row["hex"])
     expected = row["decoded"] if "decoded" in row else row["decoded_again"]

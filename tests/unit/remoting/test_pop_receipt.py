@@ -8,6 +8,7 @@ import pytest
 
 from rmq_remoting.pop_receipt import Receipt, ReceiptError, kind_of, real_topic
 from tests.support.golden import json_lines
+from tests.support.rows import each_row
 
 _GOLDEN = [row for row in json_lines("wire/messages.jsonl") if row["kind"] == "pop extra info"]
 # Made by Apache RocketMQ 5.3.3, ReceiptHandle.encode(), which the proxy's clients acknowledge with.
@@ -74,7 +75,7 @@ def test_order_and_revive_time() -> None:
     assert not Receipt(1, 2, 3, 7, "0", "broker", 4, 5).is_order
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("", "parts"),

@@ -8,6 +8,7 @@ import pytest
 
 from rmq_remoting.recall_handle import RecallHandle, RecallHandleError
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 _GOLDEN = json_file("hashes.json")["recall_handle"]
 
@@ -24,7 +25,7 @@ def _encoded(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "handle",
     [
         "",

@@ -18,6 +18,7 @@ from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.ext_fields import encode_binary
 from rmq_remoting.framing import FrameDecoder, encode_frame
 from rmq_remoting.signing import RequestSigner
+from tests.support.rows import each_row
 
 # Frames before and after AclClientRPCHook of Apache RocketMQ 5.3.3 had them.
 _SIGNED = Path(__file__).resolve().parents[2] / "data" / "wire" / "signed.jsonl"
@@ -43,7 +44,7 @@ def seen(command: RemotingCommand) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row['name']}-{row['serialization']}")
+@each_row("row", _ROWS, ids=lambda row: f"{row['name']}-{row['serialization']}")
 def test_signatures_equal_the_java_clients(row: dict[str, Any]) -> None:
     signer = RequestSigner(row["access_key"], row["secret_key"], row["security_token"])
     plain, expected = bytes.fromhex(row["plain"]), bytes.fromhex(row["signed"])

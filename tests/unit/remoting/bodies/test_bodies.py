@@ -48,6 +48,7 @@ from rmq_remoting.codes import LanguageCode
 from rmq_remoting.errors import BodyError, JsonError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.golden import DATA, json_file
+from tests.support.rows import each_row
 
 GOLDEN = {name: body for name, body in json_file("protocol/bodies.json").items() if not name.startswith("_")}
 TOLERANCE = json_file("protocol/bodies.json")["_reader_tolerance"]
@@ -73,7 +74,7 @@ WRITTEN_WITH_REFERENCES = {
 MORE_THAN_APACHES_CLASS = {"SubscriptionGroupWrapper": {"forbiddenTable"}}
 STANDARD = "route, standard JSON"
 EXAMPLES = [
-    pytest.param(name, example, id=f"{name}-{index}")
+    (name, example)
     for name, body in GOLDEN.items()
     if name not in NOT_MODELLED
     for index, example in enumerate(body["examples"])
@@ -125,7 +126,7 @@ def utc() -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize(("name", "example"), EXAMPLES)
+@each_row(("name", "example"), EXAMPLES)
 def test_an_example_is_decoded_and_encoded_unchanged(name: str, example: dict[str, Any]) -> None:
     value = _decoded(name, example["json"])
     if example["example"] == STANDARD:
@@ -134,7 +135,7 @@ def test_an_example_is_decoded_and_encoded_unchanged(name: str, example: dict[st
         assert _encoded(value) == example["json"]
 
 
-@pytest.mark.parametrize(("name", "example"), EXAMPLES)
+@each_row(("name", "example"), EXAMPLES)
 def test_orjson_and_the_exact_writer_agree(name: str, example: dict[str, Any]) -> None:
     value = _decoded(name, example["json"])
     if isinstance(value, Body):
@@ -165,14 +166,14 @@ def test_references_are_resolved() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES.keys() & GOLDEN.keys()))
+@each_row("name", sorted(CLASSES.keys() & GOLDEN.keys()))
 def test_wire_names_are_apaches(name: str) -> None:
     own = {field.alias for field in CLASSES[name].model_fields.values()}
     read = {member["name"] for member in GOLDEN[name]["json_read"]}
     assert own - MORE_THAN_APACHES_CLASS.get(name, set()) == read
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES.keys() & GOLDEN.keys()))
+@each_row("name", sorted(CLASSES.keys() & GOLDEN.keys()))
 def test_alternate_names_are_decoded(name: str) -> None:
     body = CLASSES[name]
     for member in GOLDEN[name]["json_read"]:
@@ -184,7 +185,7 @@ def test_alternate_names_are_decoded(name: str) -> None:
             assert body.from_wire(renamed) == body.from_wire(example)
 
 
-@pytest.mark.parametrize("row", TOLERANCE.values(), ids=TOLERANCE)
+@each_row("row", TOLERANCE.values())
 def test_fastjsons_spellings_are_decoded(row: dict[str, Any]) -> None:
     by_member: dict[object, type[Body]] = {
         "consumeTps": ConsumeStats,
@@ -235,7 +236,7 @@ def test_unknown_languages_are_other(text: str, language: LanguageCode) -> None:
     assert ProducerInfo(language=language).to_wire()["language"] == language.name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "text", "problem"),
     [
         (TopicConfig, "{}", "TopicConfig: topicName: Field required"),
@@ -331,7 +332,7 @@ class TestRegistration:
         old = RegisterBrokerBody.decode_compressed(body.encode_compressed(), broker_version=412)
         assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map == {}
 
-    @pytest.mark.parametrize("length", range(0, 110, 7))
+    @each_row("length", range(0, 110, 7))
     def test_a_truncated_stream_is_refused(self, length: int) -> None:
         inflated = bytes.fromhex(self.golden["inflated_hex"])
         with pytest.raises(BodyError, match="RegisterBrokerBody: the stream ends"):
@@ -420,7 +421,21 @@ def test_acknowledged_bits() -> None:
     assert BatchAck(consumer_group="g", topic="T").to_wire()["b"] == ""
 
 
+# Imports each module in a forked process: starting an interpreter per module would take half a second each.
+_IMPORT_EACH = """
+import importlib, os, sys
+import orjson, pydantic
+
+for name in sys.argv[1:]:
+    process = os.fork()
+    if process == 0:
+        importlib.import_module(name)
+        os._exit(0)
+    _, status = os.waitpid(process, 0)
+    assert status == 0, name
+"""
+
+
 def test_a_module_can_be_imported_alone() -> None:
-    for module in pkgutil.iter_modules(bodies.__path__):
-        name = f"rmq_remoting.bodies.{module.name}"
-        subprocess.run([sys.executable, "-W", "error", "-c", f"import {name}"], check=True)
+    names = [f"rmq_remoting.bodies.{module.name}" for module in pkgutil.iter_modules(bodies.__path__)]
+    subprocess.run([sys.executable, "-W", "error", "-c", _IMPORT_EACH, *names], check=True)

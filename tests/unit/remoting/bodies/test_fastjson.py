@@ -17,6 +17,7 @@ from rmq_remoting.bodies.fastjson_reader import MAX_DEPTH
 from rmq_remoting.errors import JsonError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 BODIES = json_file("protocol/bodies.json")
 EXAMPLES = [
@@ -42,12 +43,12 @@ Tree = st.recursive(
 )
 
 
-@pytest.mark.parametrize("text", [text for _, text in EXAMPLES if '"$ref"' not in text])
+@each_row("text", [text for _, text in EXAMPLES if '"$ref"' not in text])
 def test_every_example_is_decoded_and_encoded_unchanged(text: str) -> None:
     assert fastjson.dumps(fastjson.loads(text.encode())).decode() == text
 
 
-@pytest.mark.parametrize("row", BODIES["_reader_tolerance"].values(), ids=BODIES["_reader_tolerance"])
+@each_row("row", BODIES["_reader_tolerance"].values())
 def test_fastjsons_examples_are_decoded(row: dict[str, Any]) -> None:
     assert row["result"]["accepted"]
     assert isinstance(fastjson.loads(row["input"].encode()), dict)
@@ -61,7 +62,7 @@ def test_text_is_escaped_as_by_fastjson() -> None:
     assert json.loads(fastjson.dumps_standard(text)) == text
 
 
-@pytest.mark.parametrize(("number", "text"), BODIES["_doubles"].items())
+@each_row(("number", "text"), BODIES["_doubles"].items())
 def test_doubles_are_encoded_as_in_java(number: str, text: str) -> None:
     assert fastjson.dumps(float(number)).decode() == text
 
@@ -116,7 +117,7 @@ def test_the_dialect_is_decoded(text: str, value: object) -> None:
     assert fastjson.loads(text.encode()) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         (b"", r"ends too early \(at character 0\)"),
@@ -154,7 +155,7 @@ def test_the_position_is_an_attribute() -> None:
     assert caught.value.position == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     "unit",
     [
         "'",
@@ -174,7 +175,7 @@ def test_the_position_is_an_attribute() -> None:
         "\u00e9",
     ],
 )
-@pytest.mark.parametrize("start", ["[", "{0:'", "{0:", "{"])
+@each_row("start", ["[", "{0:'", "{0:", "{"])
 def test_long_broken_text_takes_linear_time(start: str, unit: str) -> None:
     text = (start + unit * (1024 * 1024 // len(unit))).encode()
     started = time.process_time()
@@ -255,7 +256,7 @@ class TestReferences:
         assert isinstance(value, dict)
         assert value["a"] is value["b"]
 
-    @pytest.mark.parametrize(
+    @each_row(
         ("text", "problem"),
         [
             ('{"$ref":"$"}', "the whole text is a reference"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rmq_remoting.daemon import properties
 from rmq_remoting.daemon.properties import PropertiesError
 from tests.support.golden import json_lines
+from tests.support.rows import each_row
 
 # {"text": …, "properties": what `Properties.load` of Java 17 reads, null where it throws}
 _ROWS = json_lines("settings/java_properties.jsonl")
@@ -19,7 +20,7 @@ _texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x
 _properties = st.dictionaries(_texts, _texts, max_size=5)
 
 
-@pytest.mark.parametrize("row", _ROWS, ids=[repr(row["text"]) for row in _ROWS])
+@each_row("row", _ROWS)
 def test_texts_are_parsed_as_in_java(row: dict[str, object]) -> None:
     text = str(row["text"])
     if row["properties"] is None:

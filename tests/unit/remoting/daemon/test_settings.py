@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from rmq_remoting.daemon.settings import describe_settings, fields_by_key, to_text
+from tests.support.rows import each_row
 
 from .sample_settings import Colour, HouseSettings, PaintSettings
 
@@ -19,7 +20,7 @@ def test_a_model_is_an_instance_of_its_groups() -> None:
     assert PaintSettings().layers == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "text", "value"),
     [
         ("door", " 8080 ", 8080),
@@ -40,7 +41,7 @@ def test_text_is_converted(key: str, text: str, value: object) -> None:
     assert getattr(house, fields_by_key(HouseSettings)[key]) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "text"),
     [
         ("door", "-1"),

@@ -11,6 +11,7 @@ from rmq_remoting.daemon.configuration import Override, SettingsError, load
 from rmq_remoting.daemon.settings import MASK
 from rmq_remoting.daemon.tls_settings import ClientAuthentication, TlsSettings
 from rmq_remoting.daemon.tls_sources import tls_defaults
+from tests.support.rows import each_row
 
 _CERTIFICATE = {"tls.server.certPath": "/c.pem"}
 _ENFORCING = {"tls.server.mode": "enforcing"}
@@ -21,7 +22,7 @@ def _load(**keys: str) -> TlsSettings:
     return load(TlsSettings, overrides=[Override(key, value) for key, value in keys.items()]).settings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "problem"),
     [
         ({"tls.server.mode": "Enforcing"}, "must be one of disabled, permissive, enforcing"),

@@ -30,6 +30,7 @@ from rmq_remoting.headers.rpc import RpcHeader, TopicHeader
 from rmq_remoting.headers.topic import CreateTopicRequestHeader
 from rmq_remoting.integers import Int32, Int64
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 GOLDEN = {name: row for name, row in json_file("protocol/headers.json").items() if not name.startswith("_")}
 
@@ -93,14 +94,14 @@ def test_every_header_is_modelled_and_no_other() -> None:
     assert set(CLASSES) == set(MODELLED)
 
 
-@pytest.mark.parametrize("name", sorted(MODELLED))
+@each_row("name", sorted(MODELLED))
 def test_wire_names_are_apaches(name: str) -> None:
     assert sorted(field.alias or "" for field in CLASSES[name].model_fields.values()) == sorted(
         field["name"] for field in MODELLED[name]["fields"]
     )
 
 
-@pytest.mark.parametrize("name", sorted(MODELLED))
+@each_row("name", sorted(MODELLED))
 def test_types_requirements_and_defaults_are_apaches(name: str) -> None:
     hints = typing.get_type_hints(CLASSES[name], include_extras=True)
     fields = {field.alias: (hints[own], field) for own, field in CLASSES[name].model_fields.items()}
@@ -126,7 +127,7 @@ def _java_types(hint: Any) -> tuple[set[str], bool]:
     return JAVA_TYPES[typing.get_args(hint)[0]], False
 
 
-@pytest.mark.parametrize("name", sorted(MODELLED))
+@each_row("name", sorted(MODELLED))
 def test_every_field_is_decoded_and_encoded(name: str) -> None:
     ext_fields = {field["name"]: _sample(field["type"]) for field in MODELLED[name]["fields"]}
     header = CLASSES[name].decode({**ext_fields, "unknown": "x"})
@@ -134,7 +135,7 @@ def test_every_field_is_decoded_and_encoded(name: str) -> None:
     assert CLASSES[name].decode(header.encode()) == header
 
 
-@pytest.mark.parametrize("name", sorted(MODELLED))
+@each_row("name", sorted(MODELLED))
 def test_a_missing_field_is_named(name: str) -> None:
     ext_fields = {field["name"]: _sample(field["type"]) for field in MODELLED[name]["fields"]}
     for field in MODELLED[name]["fields"]:
@@ -146,7 +147,7 @@ def test_a_missing_field_is_named(name: str) -> None:
             assert field.get("default") is not None or CLASSES[name].decode(rest).encode() == rest
 
 
-@pytest.mark.parametrize("name", sorted(MODELLED))
+@each_row("name", sorted(MODELLED))
 def test_a_bad_value_is_named(name: str) -> None:
     ext_fields = {field["name"]: _sample(field["type"]) for field in MODELLED[name]["fields"]}
     for field in MODELLED[name]["fields"]:

@@ -16,6 +16,7 @@ from rmq_remoting.headers.pop import (
 )
 from rmq_remoting.headers.transaction_end import EndTransactionRequestHeader
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 CLASSES: Final[dict[str, Any]] = {
     each.__name__: each
@@ -86,7 +87,7 @@ def test_a_missing_field_is_named(name: str) -> None:
                 CLASSES[name].decode(rest)
 
 
-@pytest.mark.parametrize(("name", "field", "kind"), INTEGERS)
+@each_row(("name", "field", "kind"), INTEGERS)
 def test_numbers_must_be_integers(name: str, field: str, kind: str) -> None:
     fields = {each["name"]: _sample(each) for each in _golden(name)}
     lowest, highest = LIMITS[kind]
@@ -98,7 +99,7 @@ def test_numbers_must_be_integers(name: str, field: str, kind: str) -> None:
         assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(("name", "field", "kind"), [row for row in INTEGERS if "Request" in row[0]])
+@each_row(("name", "field", "kind"), [row for row in INTEGERS if "Request" in row[0]])
 def test_numbers_of_requests_must_fit_java_types(name: str, field: str, kind: str) -> None:
     fields = {each["name"]: _sample(each) for each in _golden(name)}
     lowest, highest = LIMITS[kind]

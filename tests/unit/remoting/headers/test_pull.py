@@ -29,6 +29,7 @@ from tests.support.frames import (
     ext_field,
     golden_frames,
 )
+from tests.support.rows import each_row
 
 REQUEST = PullMessageRequestHeader(
     "CG", "TopicTest", 3, 2**40, 32, 6, 5, 15_000, "TagA || TagB", 7, "TAG", 262_144
@@ -100,7 +101,7 @@ def test_missing_field_is_named(name: str) -> None:
         PullMessageRequestHeader.decode(fields)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         *(
@@ -121,7 +122,7 @@ def test_bad_number_is_named(name: str, value: str) -> None:
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         *((name, value) for name in INT32_FIELDS for value in (-(2**31), 2**31 - 1)),
@@ -140,8 +141,8 @@ def test_all_problems_are_told_at_once() -> None:
         assert name in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"])
-@pytest.mark.parametrize("value", [None, "", "x"])
+@each_row("name", ["suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"])
+@each_row("value", [None, "", "x"])
 def test_bad_response_is_a_header_error(name: str, value: str | None) -> None:
     fields = {**PullMessageResponseHeader(0, 1, 2, 3).encode(), name: value}
     given = {key: text for key, text in fields.items() if text is not None}
@@ -149,10 +150,10 @@ def test_bad_response_is_a_header_error(name: str, value: str | None) -> None:
         PullMessageResponseHeader.decode(given)
 
 
-@pytest.mark.parametrize("constant", [(0, 0, 0), (1, 5, 2**31 - 1), (37, 10, 100)])
-@pytest.mark.parametrize("offsets", [(0, 0, 0), (2**63 - 1, -1, 2**62), (1, 2, 3)])
-@pytest.mark.parametrize("body", [b"", b"stored messages" * 1000])
-@pytest.mark.parametrize("serialization", Serialization)
+@each_row("constant", [(0, 0, 0), (1, 5, 2**31 - 1), (37, 10, 100)])
+@each_row("offsets", [(0, 0, 0), (2**63 - 1, -1, 2**62), (1, 2, 3)])
+@each_row("body", [b"", b"stored messages" * 1000])
+@each_row("serialization", Serialization)
 def test_response_equals_that_of_the_general_encoder(
     constant: tuple[int, int, int],
     offsets: tuple[int, int, int],

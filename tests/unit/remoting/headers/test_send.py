@@ -20,6 +20,7 @@ from rmq_remoting.headers.send_answers import SendResponseEncoder
 from rmq_remoting.headers.send_decoding import SendHeaderDecoder
 from tests.support.examples import examples
 from tests.support.frames import GoldenFrame, decode_one, ext_field, golden_frames
+from tests.support.rows import each_row
 
 BORN = "1700000000000"
 TARGET = SendTarget("PG", "TopicTest", "TBW102", 4, 2, broker_name="broker-a")
@@ -69,7 +70,7 @@ def is_send(golden: GoldenFrame) -> bool:
     return is_request and golden.decoded["code"] in (10, 310, 320, 325) and not golden.name.startswith("odd")
 
 
-@pytest.mark.parametrize("golden", [golden for golden in golden_frames() if is_send(golden)], ids=str)
+@each_row("golden", [golden for golden in golden_frames() if is_send(golden)], ids=str)
 def test_golden_send_headers(golden: GoldenFrame) -> None:
     fields = golden.decoded["extFields"]
     is_v1 = golden.decoded["code"] == 10
@@ -232,9 +233,9 @@ def test_a_cached_target_is_found_by_its_json() -> None:
     assert [cache.insertions for cache in decoder.caches] == insertions
 
 
-@pytest.mark.parametrize("where", ["first", "between", "last"])
-@pytest.mark.parametrize(("key", "value"), [("g", "1800000000001"), ("g", "5"), ("i", "other"), ("i", "")])
-@pytest.mark.parametrize("properties", ["mine", ""])
+@each_row("where", ["first", "between", "last"])
+@each_row(("key", "value"), [("g", "1800000000001"), ("g", "5"), ("i", "other"), ("i", "")])
+@each_row("properties", ["mine", ""])
 def test_a_repeated_field_does_not_move_the_cut(where: str, key: str, value: str, properties: str) -> None:
     shape: list[Field] = [(name, None if name in "gi" else text) for name, text in FIELDS.items()]
     shape.sort(key=lambda field: field[0])
@@ -248,8 +249,8 @@ def test_a_repeated_field_does_not_move_the_cut(where: str, key: str, value: str
     assert outcome(fast, decoder, raw) == outcome(slow, raw)
 
 
-@pytest.mark.parametrize("mark", MARKS)
-@pytest.mark.parametrize("key", ["a", "b", "c", "n", "i"])
+@each_row("mark", MARKS)
+@each_row("key", ["a", "b", "c", "n", "i"])
 def test_a_value_that_holds_a_mark_does_not_move_the_cut(mark: str, key: str) -> None:
     decoder = SendHeaderDecoder()
     for value in (mark, "x" + mark, mark + "x", mark + mark):
@@ -296,8 +297,8 @@ def test_damaged_length_of_the_properties_with_a_cached_target() -> None:
 # --- fields ---
 
 
-@pytest.mark.parametrize("code", [10, V2, 320])
-@pytest.mark.parametrize("index", range(7))
+@each_row("code", [10, V2, 320])
+@each_row("index", range(7))
 def test_the_error_names_a_missing_field(code: int, index: int) -> None:
     header = SendMessageRequestHeader(TARGET, int(BORN), b"")
     names = ["producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "flag"]
@@ -317,8 +318,8 @@ def test_the_error_names_an_invalid_born_timestamp(born: str | None) -> None:
         assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("key", list("defhjl"))
-@pytest.mark.parametrize("value", ["", "x", "1.5", str(2**31), str(-(2**31) - 1), "9" * 5000])
+@each_row("key", list("defhjl"))
+@each_row("value", ["", "x", "1.5", str(2**31), str(-(2**31) - 1), "9" * 5000])
 def test_the_error_names_an_invalid_number_and_nothing_is_cached(key: str, value: str) -> None:
     decoder = SendHeaderDecoder()
     for _ in range(2):
@@ -386,11 +387,11 @@ def test_a_huge_target_is_not_cached(key: str) -> None:
 MSG_ID = b"0A00000300002A9F0000000000000064"
 
 
-@pytest.mark.parametrize("trace_on", [True, False])
-@pytest.mark.parametrize("transaction_id", ["", "7F00000100002A9F", "k" * 300, 'ключ"\\ %d\x00'])
-@pytest.mark.parametrize("further", [{}, {"recallHandle": "djEg", "batchUniqId": "K%s"}])
-@pytest.mark.parametrize("region", ["DefaultRegion", 'r%d "1"'])
-@pytest.mark.parametrize("serialization", Serialization)
+@each_row("trace_on", [True, False])
+@each_row("transaction_id", ["", "7F00000100002A9F", "k" * 300, 'ключ"\\ %d\x00'])
+@each_row("further", [{}, {"recallHandle": "djEg", "batchUniqId": "K%s"}])
+@each_row("region", ["DefaultRegion", 'r%d "1"'])
+@each_row("serialization", Serialization)
 def test_a_response_equals_that_of_the_general_encoder(
     trace_on: bool, transaction_id: str, further: dict[str, str], region: str, serialization: Serialization
 ) -> None:

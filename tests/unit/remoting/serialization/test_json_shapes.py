@@ -14,6 +14,7 @@ from rmq_remoting.errors import RemotingError
 from rmq_remoting.serialization import json
 from tests.support.examples import examples
 from tests.support.frames import GoldenFrame, golden_frames
+from tests.support.rows import each_row
 
 JAVA = (
     b'{"code":11,"extFields":{"topic":"T","queueId":"2"},"flag":0,"language":"JAVA","opaque":111,'
@@ -44,7 +45,7 @@ def header_of(golden: GoldenFrame) -> bytes:
     return golden.frame[8 : 8 + int.from_bytes(golden.frame[5:8], "big")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "golden", [golden for golden in golden_frames() if not golden.is_binary], ids=lambda golden: golden.name
 )
 def test_apaches_headers(golden: GoldenFrame) -> None:

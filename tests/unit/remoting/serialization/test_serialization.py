@@ -14,6 +14,7 @@ from rmq_remoting.ext_fields import decode_binary, encode_binary
 from rmq_remoting.framing import FrameDecoder, encode_frame
 from rmq_remoting.serialization import binary, json
 from tests.support.frames import binary_header, decode_one, ext_field, raw_frame
+from tests.support.rows import each_row
 
 
 def read_json(header: bytes) -> RemotingCommand:
@@ -27,7 +28,7 @@ def read_binary(header: bytes) -> RemotingCommand:
 # --- JSON ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     "header",
     [
         b"",
@@ -51,15 +52,15 @@ def test_json_that_is_no_header(header: bytes) -> None:
         read_json(header)
 
 
-@pytest.mark.parametrize("name", ["code", "flag", "opaque", "version"])
-@pytest.mark.parametrize("value", ['"10"', "1.0", "1.5", "true", "null", "[]", "{}", "1e3", "9" * 30])
+@each_row("name", ["code", "flag", "opaque", "version"])
+@each_row("value", ['"10"', "1.0", "1.5", "true", "null", "[]", "{}", "1e3", "9" * 30])
 def test_json_number_that_is_no_integer(name: str, value: str) -> None:
     with pytest.raises(HeaderDecodeError, match="must be integers"):
         read_json(f'{{"{name}":{value}}}'.encode())
 
 
-@pytest.mark.parametrize("name", ["code", "flag", "opaque", "version"])
-@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**63 - 1])
+@each_row("name", ["code", "flag", "opaque", "version"])
+@each_row("value", [2**31, -(2**31) - 1, 2**63 - 1])
 def test_json_number_over_32_bits(name: str, value: int) -> None:
     with pytest.raises(HeaderDecodeError, match="32 bits"):
         read_json(orjson.dumps({name: value}))
@@ -168,7 +169,7 @@ def test_binary_header_of_the_least_size() -> None:
     assert command.ext_fields == {}
 
 
-@pytest.mark.parametrize("size", range(21))
+@each_row("size", range(21))
 def test_binary_header_too_short(size: int) -> None:
     with pytest.raises(HeaderDecodeError, match="too short"):
         read_binary(binary_header()[:size])
@@ -192,7 +193,7 @@ def test_binary_remark_that_is_no_utf8(remark: bytes) -> None:
         read_binary(binary_header(remark=remark))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ext", "problem"),
     [
         (ext_field(b"\xff", b"x"), "not UTF-8"),

@@ -6,8 +6,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
-
 from rmq_broker.build import build_dispatcher
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.command import RemotingCommand
@@ -15,6 +13,7 @@ from rmq_remoting.daemon.access.broker_requests import RequestNeeds
 from rmq_remoting.daemon.access.needs import Need
 from rmq_remoting.daemon.access.policies import Action, cluster, group, topic
 from tests.support.brokers import broker_configuration
+from tests.support.rows import each_row
 
 _NEEDS = RequestNeeds("C")
 _PUB, _SUB, _GET = (Action.PUB,), (Action.SUB,), (Action.GET,)
@@ -47,7 +46,7 @@ def _needs(code: int, fields: dict[str, str] | None = None, body: object = None)
     return set(_NEEDS.of(RemotingCommand.request(code, fields or {}, content)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "fields", "needs"),
     [
         (Code.SEND_MESSAGE, {"topic": "T"}, {Need(topic("T"), _PUB)}),

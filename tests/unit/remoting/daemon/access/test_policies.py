@@ -20,6 +20,7 @@ from rmq_remoting.daemon.access.policies import (
     user_of,
 )
 from rmq_remoting.daemon.access.refusal import PolicyProblem
+from tests.support.rows import each_row
 
 _ALLOW, _DENY = Decision.ALLOW, Decision.DENY
 
@@ -121,7 +122,7 @@ def test_the_wire_form() -> None:
     assert acl.info("b").policies == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "problem"),
     [
         ({"resource": "orders"}, "must be TYPE:NAME, TYPE:PREFIX*, TYPE:* or *"),
