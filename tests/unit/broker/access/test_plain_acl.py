@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.access.plain_acl import Account, PlainAclProblem, read_plain_acl
+from tests.support.rows import each_row
 
 # As in Apache's distributions with version 1.
 _DISTRIBUTED = """\
@@ -111,7 +112,7 @@ def test_no_file_at_all(tmp_path: Path) -> None:
 _ACCOUNT = "accounts:\n- accessKey: anna\n  secretKey: s3cret-key\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "line", "problem"),
     [
         ("- accessKey: anna\n", 1, "must have keys, of accounts,"),

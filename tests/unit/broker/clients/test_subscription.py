@@ -9,11 +9,10 @@ import pytest
 from rmq_broker.clients.subscription import ExpressionError, Subscription
 from rmq_remoting.bodies.heartbeat import SubscriptionData
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
-    "row", json_file("hashes.json")["tag_subscription"], ids=lambda row: repr(row["expression"])
-)
+@each_row("row", json_file("hashes.json")["tag_subscription"], ids=lambda row: repr(row["expression"]))
 def test_tags_are_parsed_as_by_apache(row: dict[str, Any]) -> None:
     expected = row["result"]
     if isinstance(expected, str):

@@ -6,13 +6,12 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from rmq_broker.delivery.delay_offsets import DelayOffsetKeeper
 from rmq_broker.delivery.message_writer import Written
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.daemon.config_file import ConfigFile
 from tests.support.clock import Clock
+from tests.support.rows import each_row
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 
@@ -133,8 +132,8 @@ class _Broker:
             assert all(time >= sent.due_ms for time in delivered.get(number, ()))
 
 
-@pytest.mark.parametrize("flushes_each", [True, False], ids=["sync", "async"])
-@pytest.mark.parametrize("seed", range(8))
+@each_row("flushes_each", [True, False])
+@each_row("seed", range(8))
 async def test_flushed_messages_are_delivered(tmp_path: Path, seed: int, flushes_each: bool) -> None:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)

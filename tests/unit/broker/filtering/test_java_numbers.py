@@ -14,6 +14,7 @@ from rmq_broker.filtering.java_numbers import (
     read_int32,
     read_int64,
 )
+from tests.support.rows import each_row
 
 _INTEGERS = {
     "5": 5,
@@ -51,7 +52,7 @@ def test_sizes() -> None:
             read_int64(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("5", 5.0),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rmq_broker.filtering.needles import needles_of
 from rmq_broker.filtering.property_bytes import property_finder
 from rmq_broker.filtering.sql_compiler import EVALUATION_ERRORS, Compiler
 from rmq_broker.filtering.sql_parser import parse
+from tests.support.rows import each_row
 from tests.unit.broker.filtering.test_sql_compiler import RANDOM, VECTORS, raw_properties
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "needles"),
     [
         ("a = 'x'", [b"a\x01x"]),

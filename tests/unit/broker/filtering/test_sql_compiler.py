@@ -12,6 +12,7 @@ from rmq_broker.filtering.sql_parser import parse
 from rmq_broker.filtering.sql_tokens import SqlError
 from rmq_broker.filtering.sql_tree import Condition
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 Properties = dict[str, bytes]
 
@@ -44,7 +45,7 @@ def test_there_are_206_vectors() -> None:
     assert len(VECTORS["cases"]) == 206
 
 
-@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["expression"]))
+@each_row("case", VECTORS["cases"], ids=lambda case: repr(case["expression"]))
 def test_every_vector(case: dict[str, Any]) -> None:
     if not case["compiles"]:
         for lenient in (True, False):
@@ -99,7 +100,7 @@ _HALF_READ = {
 }
 
 
-@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["expression"]))
+@each_row("case", VECTORS["cases"], ids=lambda case: repr(case["expression"]))
 def test_partly_parsed_expressions_are_refused(case: dict[str, Any]) -> None:
     expression = case["expression"]
     if expression in _HALF_READ:

@@ -7,6 +7,7 @@ import pytest
 from rmq_broker.filtering.sql_parser import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES, parse
 from rmq_broker.filtering.sql_tokens import SqlError
 from rmq_broker.filtering.sql_tree import Cast, Comparison, Constant, Logic, Negative, Not, Property, Type
+from tests.support.rows import each_row
 
 _A, _B = Property("a"), Property("b")
 
@@ -53,7 +54,7 @@ def test_numbers() -> None:
             constant(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "position", "hint"),
     [
         ("a != 5", 3, "not equal is written <>"),
@@ -125,7 +126,7 @@ def test_largest_accepted_expressions(text: str) -> None:
     parse(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("(" * 100_000, "characters at most"),
@@ -140,7 +141,7 @@ def test_largest_accepted_expressions(text: str) -> None:
     ],
     ids=lambda text: text[:12],
 )
-@pytest.mark.parametrize("lenient", [False, True])
+@each_row("lenient", [False, True])
 def test_expressions_beyond_the_limits_are_refused(text: str, problem: str, lenient: bool) -> None:
     with pytest.raises(SqlError, match=problem):
         parse(text, lenient=lenient)

@@ -21,6 +21,7 @@ from rmq_remoting.errors import BodyError
 from tests.support.broker_settings import broker_settings
 from tests.support.clock import Clock
 from tests.support.golden import DATA
+from tests.support.rows import each_row
 
 _APACHES = DATA / "protocol" / "config"
 _STATES: dict[str, Callable[[], Persistent]] = {
@@ -44,8 +45,8 @@ _DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "not UTF-8": lambda content: content.replace(b'"', b'"\xff', 5),
 }
 
-each_file = pytest.mark.parametrize("name", _STATES)
-each_damage = pytest.mark.parametrize("damage", _DAMAGES)
+each_file = each_row("name", _STATES)
+each_damage = each_row("damage", _DAMAGES)
 
 
 def _content(name: str) -> bytes:
@@ -93,7 +94,7 @@ def test_a_damaged_backup_beside_a_good_file_is_ignored(tmp_path: Path, name: st
 
 @each_file
 @each_damage
-@pytest.mark.parametrize("has_backup", [True, False])
+@each_row("has_backup", [True, False])
 def test_without_a_readable_file_or_backup_the_start_is_refused(
     tmp_path: Path, name: str, damage: str, has_backup: bool
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rmq_broker.pop.assignment import STRATEGIES, averagely, by_circle, shared_for_pop
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 _HASHES = json_file("hashes.json")
 _VECTORS = [
@@ -23,7 +24,7 @@ def _queue(text: str) -> MessageQueue:
     return MessageQueue("TopicTest", broker, int(number))
 
 
-@pytest.mark.parametrize("vector", _VECTORS)
+@each_row("vector", _VECTORS)
 def test_vectors_of_apaches_broker(vector: dict[str, Any]) -> None:
     strategy = STRATEGIES[_HASHES["allocate_strategy_names"][vector["strategy"]]]
     queues = [_queue(text) for text in vector["queues"]]

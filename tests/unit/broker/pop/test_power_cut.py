@@ -6,8 +6,6 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
 from rmq_remoting.codes import ResponseCode
@@ -16,6 +14,7 @@ from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, kind_of, real_topic
 from tests.support.clock import Clock
+from tests.support.rows import each_row
 from tests.unit.broker.pop.parts import GROUP, PopBroker, messages_of
 from tests.unit.broker.powered_disk import PoweredDisk
 
@@ -261,8 +260,8 @@ class _Broker:
         return found
 
 
-@pytest.mark.parametrize("flushes_each", [True, False], ids=["sync", "async"])
-@pytest.mark.parametrize("seed", range(8))
+@each_row("flushes_each", [True, False])
+@each_row("seed", range(8))
 async def test_popped_messages_are_acknowledged_or_redelivered(
     tmp_path: Path, seed: int, flushes_each: bool
 ) -> None:

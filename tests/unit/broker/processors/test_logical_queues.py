@@ -17,6 +17,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from tests.support.broker_tables import BrokerTables
+from tests.support.rows import each_row
 from tests.support.static_topics import item, mapping
 from tests.unit.broker.processors.parts import FakeStore, answer_of
 
@@ -89,8 +90,8 @@ class _Broker(BrokerTables):
         return int((await self.ask(code, **fields))["offset"])
 
 
-@pytest.mark.parametrize("first_at", [_OWN, "B"])
-@pytest.mark.parametrize(
+@each_row("first_at", [_OWN, "B"])
+@each_row(
     ("time", "lower", "upper"),
     [
         (5, 0, 0),

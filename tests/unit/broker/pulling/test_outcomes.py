@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rmq_broker.pulling.outcomes import Deleted, Empty, Found, Moved, NotFound, Skipped, outcome_of
 from rmq_broker.store.api import GetResult, GetStatus
 from rmq_remoting.codes import ResponseCode
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "asked_offset", "kind"),
     [
         (GetStatus.NO_MATCHED_MESSAGE, 5, Skipped),

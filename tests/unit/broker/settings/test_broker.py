@@ -11,6 +11,7 @@ from rmq_broker.store.api import FlushDiskType, StoreSettings
 from rmq_remoting.daemon.configuration import Configuration, Override, SettingsError, load
 from rmq_remoting.daemon.settings import describe_settings
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 # Where a default differs from the class that declares the key in Apache, and why.
 _OTHER_DEFAULTS = {
@@ -85,7 +86,7 @@ def test_a_master_has_id_0() -> None:
     assert configuration.notes == [note]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "said"),
     [
         ({"brokerRole": "SLAVE"}, "brokerRole=SLAVE needs a brokerId above 0"),

@@ -8,6 +8,7 @@ from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_broker.settings.unsupported import UNSUPPORTED
 from rmq_remoting.daemon.configuration import Override, Problem, ProblemKind, SettingsError, load
 from rmq_remoting.daemon.settings import describe_settings
+from tests.support.rows import each_row
 
 _REFUSED = [
     ("aclEnable", "true"),
@@ -48,7 +49,7 @@ def test_every_rule_is_tried_here() -> None:
     assert {rule.key for rule in UNSUPPORTED} == {key for key, _ in _REFUSED}
 
 
-@pytest.mark.parametrize(("key", "value"), _REFUSED)
+@each_row(("key", "value"), _REFUSED)
 def test_the_broker_does_not_start_with_it(key: str, value: str) -> None:
     (problem,) = _refusals([(key, value)])
     assert (problem.kind, problem.key, problem.value) == (ProblemKind.UNSUPPORTED, key, value)
@@ -56,7 +57,7 @@ def test_the_broker_does_not_start_with_it(key: str, value: str) -> None:
     assert "is not supported by this version; " in problem.reason
 
 
-@pytest.mark.parametrize(("key", "value"), _REFUSED)
+@each_row(("key", "value"), _REFUSED)
 def test_a_running_broker_refuses_it_and_changes_nothing(key: str, value: str) -> None:
     configuration = load(BrokerSettings, None, (), known_keys)
     before = configuration.to_properties()
@@ -66,7 +67,7 @@ def test_a_running_broker_refuses_it_and_changes_nothing(key: str, value: str) -
     assert configuration.to_properties() == before
 
 
-@pytest.mark.parametrize(("key", "value"), _ACCEPTED)
+@each_row(("key", "value"), _ACCEPTED)
 def test_values_that_ask_for_nothing_are_accepted(key: str, value: str) -> None:
     load(BrokerSettings, None, [Override(key, value)], known_keys)
 

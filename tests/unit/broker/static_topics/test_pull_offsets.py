@@ -7,6 +7,7 @@ import pytest
 from rmq_broker.static_topics.pull_offsets import ItemPull, PullOffsets
 from rmq_remoting.bodies.static_topic import LogicQueueMappingItem
 from rmq_remoting.codes import ResponseCode
+from tests.support.rows import each_row
 from tests.support.static_topics import item
 
 _FOUND = int(ResponseCode.SUCCESS)
@@ -26,7 +27,7 @@ def _translated(
     return (*offsets,), items.index(following)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("index", "asked", "physical", "logical"),
     [
         # found, in the first item, in the middle and at the leader
@@ -53,9 +54,9 @@ def test_offsets_within_an_item(
     assert _translated(_CHAIN, index, asked, physical) == (logical, index)
 
 
-@pytest.mark.parametrize("code", [_NOT_FOUND, _MOVED, _RETRY])
-@pytest.mark.parametrize(("index", "begin"), [(0, 100), (1, 200)])
-@pytest.mark.parametrize("asked", [9, 12])
+@each_row("code", [_NOT_FOUND, _MOVED, _RETRY])
+@each_row(("index", "begin"), [(0, 100), (1, 200)])
+@each_row("asked", [9, 12])
 def test_the_client_goes_on_with_the_next_item(code: int, index: int, begin: int, asked: int) -> None:
     found = _translated(_CHAIN, index, asked, (code, 9, 0, 9))
     assert found == ((_RETRY, begin, begin, 200), index + 1)

@@ -18,6 +18,7 @@ from rmq_broker.store.log.mapped_file import PAGE_BYTES
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint
 from rmq_broker.store_tool.verify import verify
+from tests.support.rows import each_row
 from tests.support.stores import (
     bodies,
     check_agreement,
@@ -119,9 +120,9 @@ def _killed(root: Path) -> None:
     assert (root / "abort").exists()
 
 
-@pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", KEPT_FILES)
+@each_row("stop", [stopped_cleanly, _killed, machine_crashed])
+@each_row("damage", DAMAGES)
+@each_row("name", KEPT_FILES)
 def test_small_files_are_not_needed(
     written: Path, tmp_path: Path, name: str, damage: str, stop: Stop
 ) -> None:
@@ -131,8 +132,8 @@ def test_small_files_are_not_needed(
     check_whole(root)
 
 
-@pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
-@pytest.mark.parametrize("damage", [damage for damage in DAMAGES if damage != "missing"])
+@each_row("stop", [stopped_cleanly, _killed, machine_crashed])
+@each_row("damage", [damage for damage in DAMAGES if damage != "missing"])
 def test_the_content_of_the_abort_file_does_not_matter(
     written: Path, tmp_path: Path, damage: str, stop: Stop
 ) -> None:
@@ -142,9 +143,9 @@ def test_the_content_of_the_abort_file_does_not_matter(
     check_whole(root)
 
 
-@pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("index", [0, 1, -1])
+@each_row("stop", [stopped_cleanly, _killed, machine_crashed])
+@each_row("damage", DAMAGES)
+@each_row("index", [0, 1, -1])
 def test_a_damaged_index_file_is_rebuilt(
     written: Path, tmp_path: Path, index: int, damage: str, stop: Stop
 ) -> None:

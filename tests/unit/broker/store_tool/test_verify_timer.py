@@ -9,6 +9,7 @@ import pytest
 
 from rmq_broker.store_tool.verify import VerifyOptions, verify
 from tests.support.golden_store import unpack
+from tests.support.rows import each_row
 from tests.unit.broker.store_tool.parts import overwrite
 
 LOG = "timerlog/00000000000000000000"
@@ -21,7 +22,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack("clean", tmp_path_factory.mktemp("timer"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "position", "content", "kinds"),
     [
         (LOG, 3 * UNIT, struct.pack(">i", 50), {"timer.log", "timer.checkpoint"}),

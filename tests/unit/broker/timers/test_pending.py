@@ -14,6 +14,7 @@ from rmq_broker.timers.checkpoint import TimerCheckpoint
 from rmq_broker.timers.log_unit import UNIT_BYTES
 from tests.support.clock import START_MS
 from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.rows import each_row
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
@@ -80,7 +81,7 @@ async def test_some_entries_were_written(tmp_path: Path) -> None:
         await _all_delivered(again, 300)
 
 
-@pytest.mark.parametrize("there_bytes", range(0, UNIT_BYTES, 4))
+@each_row("there_bytes", range(0, UNIT_BYTES, 4))
 async def test_an_entry_cut_off_by_a_power_cut(tmp_path: Path, there_bytes: int) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(3))
@@ -213,7 +214,7 @@ async def test_files_that_are_behind(tmp_path: Path, old: Path, behind: tuple[st
         await _all_delivered(again, 150)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "missing",
     [
         ("config/timercheck",),
@@ -225,7 +226,7 @@ async def test_files_that_are_behind(tmp_path: Path, old: Path, behind: tuple[st
     ],
     ids=lambda names: "+".join(name.rpartition("/")[2] for name in names),
 )
-@pytest.mark.parametrize("down_seconds", [0, 3 * 24 * 3600])
+@each_row("down_seconds", [0, 3 * 24 * 3600])
 async def test_files_that_are_missing(
     tmp_path: Path, old: Path, missing: tuple[str, ...], down_seconds: int
 ) -> None:

@@ -19,6 +19,7 @@ from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
 from tests.support.clock import START_MS
 from tests.support.unreadable_pages import UnreadablePages
+from tests.support.rows import each_row
 from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
@@ -229,12 +230,14 @@ def _full(delivery: DeliveryBroker, after_ms: int, left_bytes: int) -> InnerMess
     return with_properties(fields)
 
 
-@pytest.mark.parametrize("left_bytes", [0, 1, 21, 22, 40, 61, 62, 81, 200])
-@pytest.mark.parametrize("append_crc", [False, True])
+@each_row("left_bytes", [0, 1, 21, 22, 40, 61, 62, 81, 200])
+@each_row("append_crc", [False, True])
 async def test_messages_with_properties_at_the_limit_are_delivered(
     tmp_path: Path, left_bytes: int, append_crc: bool
 ) -> None:
     delivery = opened(tmp_path, enabledAppendPropCRC=append_crc)
+    delivery = opened(tmp_path)
+    delivery.writer._append_crc = append_crc
     left_bytes += CRC_PROPERTY_BYTES if append_crc else 0
     delivery.writer.put(_full(delivery, 500, left_bytes))
     (waiting,) = delivery.stored(TIMER)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
 from rmq_broker.delivery.inner_message import read_message
 from rmq_broker.delivery.message_writer import Written
 from rmq_remoting.daemon.atomic_file import replace_file
@@ -14,6 +12,7 @@ from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
 from rmq_remoting.message_codec import decode_messages
 from tests.support.clock import Clock
+from tests.support.rows import each_row
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 from tests.unit.broker.transactions.parts import (
     COMMIT,
@@ -145,8 +144,8 @@ class _TransactionSteps:
         assert self.places.keys() <= self.under_way | delivered | self.rolled_back | self.given_up
 
 
-@pytest.mark.parametrize("flushes_each", [True, False], ids=["sync", "async"])
-@pytest.mark.parametrize("seed", range(8))
+@each_row("flushes_each", [True, False])
+@each_row("seed", range(8))
 async def test_flushed_transactions_end(tmp_path: Path, seed: int, flushes_each: bool) -> None:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)

@@ -12,6 +12,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from tests.support.clock import Clock
 from tests.support.peers import Peer
+from tests.support.rows import each_row
 
 
 def _view(name: str, key: str) -> BrokerStatsData:
@@ -38,7 +39,7 @@ def _view(name: str, key: str) -> BrokerStatsData:
     return BrokerStatsData.decode(processor.view(Peer().connection, request).body)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "key", "total", "per_call"),
     [
         ("TOPIC_PUT_NUMS", "T", 40, 1.0),

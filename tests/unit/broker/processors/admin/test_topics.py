@@ -22,6 +22,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.broker_tables import BrokerTables
+from tests.support.rows import each_row
 from tests.support.static_topics import EPOCH, item, map_topic, mapping
 from tests.unit.broker.processors.parts import FakeStore, answer_of
 
@@ -100,7 +101,7 @@ async def test_full_disk_is_reported() -> None:
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "problem"),
     [
         ({"topic": "a b"}, "illegal"),

@@ -8,6 +8,7 @@ import pytest
 
 from rmq_broker.store.cleaning.file_ages import FileAges
 from tests.support.clock import Clock
+from tests.support.rows import each_row
 
 _MINUTE, _HOUR = 60_000, 3_600_000
 
@@ -81,9 +82,10 @@ def test_of_two_possible_times_the_later_one_counts(clock: Clock, ages: FileAges
     assert ages.age_ms(modified_ms) == _HOUR
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_file_is_ever_taken_for_an_older_one(clock: Clock, ages: FileAges, seed: int) -> None:
-    chance = random.Random(seed)
+@each_row("seed", range(20))
+def test_no_file_is_ever_taken_for_an_older_one(seed: int) -> None:
+    chance, clock = random.Random(seed), Clock()
+    ages = FileAges(clock.clocks)
     files: list[tuple[int, int]] = []
     for number in range(60):
         clock.pass_seconds(chance.random() * 3600)

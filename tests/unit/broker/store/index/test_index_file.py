@@ -14,6 +14,7 @@ import pytest
 from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.index.index_file import IndexFile
 from tests.support.clock import START_MS
+from tests.support.rows import each_row
 from tests.unit.broker.store.index.parts import EVER, check_sound, new_file, places
 
 Model = dict[int, list[int]]
@@ -132,8 +133,8 @@ def test_overlapping_times(tmp_path: Path, begin: int, end: int, matches: bool) 
     assert file.overlaps(begin, end) is matches
 
 
-@pytest.mark.parametrize("counted", [True, False])
-@pytest.mark.parametrize("seed", range(6))
+@each_row("counted", [True, False])
+@each_row("seed", range(6))
 def test_a_kill_after_any_entry(tmp_path: Path, seed: int, counted: bool) -> None:
     """Whichever header was written last: after `cut` the file is as if it had ended there."""
     for entries in range(1, 150, 7):

@@ -22,6 +22,7 @@ from rmq_broker.store.index.message_index import IndexPace
 from rmq_broker.store.index.state import IndexState
 from tests.support.clock import START_MS
 from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.rows import each_row
 from tests.support.stores import new_store, put
 from tests.support.waiting import until
 from tests.unit.broker.store.index.parts import (
@@ -193,8 +194,8 @@ def test_clean_stops_and_restarts(tmp_path: Path, seed: int) -> None:
             check_sound(path, 7, 20)
 
 
-@pytest.mark.parametrize("same_boot", [True, False])
-@pytest.mark.parametrize("seed", range(12))
+@each_row("same_boot", [True, False])
+@each_row("seed", range(12))
 def test_a_kill_after_any_message(tmp_path: Path, seed: int, same_boot: bool) -> None:
     """The directory is copied while messages are put, as a killed process leaves it."""
     chance = random.Random(seed)

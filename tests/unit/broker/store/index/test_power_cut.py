@@ -15,6 +15,7 @@ import pytest
 
 from rmq_broker.store.log.record import RecordSummary
 from tests.support.clock import START_MS
+from tests.support.rows import each_row
 from tests.unit.broker.powered_disk import PoweredDisk
 from tests.unit.broker.store.index.parts import RECORD_BYTES, FakeLog, Indexed, unique, unique_of_one_head
 
@@ -131,8 +132,8 @@ async def _run(home: Path, seed: int, clock: str) -> None:
         machine.indexed.index.close()
 
 
-@pytest.mark.parametrize("clock", _CLOCKS)
-@pytest.mark.parametrize("seed", range(_SEEDS))
+@each_row("clock", _CLOCKS)
+@each_row("seed", range(_SEEDS))
 async def test_all_messages_are_found(tmp_path: Path, seed: int, clock: str) -> None:
     await _run(tmp_path, seed, clock)
 

@@ -7,8 +7,6 @@ import random
 import struct
 import zlib
 
-import pytest
-
 from rmq_broker.store.log.record import (
     BLANK_BYTES,
     CRC_PROPERTY_BYTES,
@@ -24,6 +22,7 @@ from rmq_broker.store.log.record import (
 )
 from rmq_broker.store.log.record_walk import RecordWalk
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.rows import each_row
 from tests.support.stores import BORN_HOST, STORE_HOST
 
 FILE_BYTES = 64 * 1024
@@ -171,13 +170,13 @@ def check_same(content: bytes, position: int = 0) -> int:
     return count
 
 
-@pytest.mark.parametrize("seed", range(15))
+@each_row("seed", range(15))
 def test_undamaged_logs(seed: int) -> None:
     content, places = log_of(random.Random(seed))
     assert sum(check_same(bytes(content), place) for place in places) > 0
 
 
-@pytest.mark.parametrize("seed", range(15))
+@each_row("seed", range(15))
 def test_damaged_logs(seed: int) -> None:
     """From the damaged record on, both parsers find the same."""
     chance = random.Random(seed)

@@ -19,6 +19,7 @@ from rmq_broker.store.queues.batch_consume_queue import (
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.queues.queue_resources import QueueResources
 from tests.support.examples import examples
+from tests.support.rows import each_row
 
 PER_FILE = 10
 FILE_BYTES = PER_FILE * BATCH_ENTRY_BYTES
@@ -43,6 +44,16 @@ def filled(folder: Path, kept_bytes: int = 1 << 14) -> BatchConsumeQueue:
     for number, messages in enumerate(BATCHES):
         queue.put(number * 1000, 500, 7, number * 10, messages)
     queue.write_out()
+    return queue
+
+
+@pytest.fixture
+def queue_with_a_gap(folder: Path) -> BatchConsumeQueue:
+    queue = filled(folder)
+    assert queue.max_offset == 200
+    queue.fill_gap(210)
+    queue.put(30_000, 500, 7, 300, 10)
+    queue.min_offset = 1
     return queue
 
 
@@ -115,17 +126,12 @@ def test_every_message_of_a_batch_is_found(folder: Path, kept_bytes: int) -> Non
             assert candidate.read(beyond, 4) == b""
 
 
-@pytest.mark.parametrize("offset", [0, 1, 3, 39, 40, 55, 199, 205, 219, 220, 300])
-@pytest.mark.parametrize("count", [0, 1, 2, 7, 100, 1000])
-def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
+@each_row("offset", [0, 1, 3, 39, 40, 55, 199, 205, 219, 220, 300])
+@each_row("count", [0, 1, 2, 7, 100, 1000])
+def test_entries_of_a_range(queue_with_a_gap: BatchConsumeQueue, offset: int, count: int) -> None:
     """The entry of its record for each message, across files and a gap, as one by one."""
-    queue = filled(folder)
-    assert queue.max_offset == 200
-    queue.fill_gap(210)
-    queue.put(30_000, 500, 7, 300, 10)
-    queue.min_offset = 1
-    wanted = [queue.entry(each) for each in range(offset, offset + count)]
-    assert queue.entries(offset, count) == [entry for entry in wanted if entry is not None]
+    wanted = [queue_with_a_gap.entry(each) for each in range(offset, offset + count)]
+    assert queue_with_a_gap.entries(offset, count) == [entry for entry in wanted if entry is not None]
 
 
 def test_reading_without_blocking(folder: Path) -> None:

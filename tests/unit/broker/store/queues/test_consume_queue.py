@@ -11,6 +11,7 @@ from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, ConsumeQueue
 from rmq_broker.store.queues.entry_file import PLACEHOLDER_SIZE
+from tests.support.rows import each_row
 from tests.support.stores import open_files_of_process
 
 FILE_BYTES = 300 * 20
@@ -149,17 +150,17 @@ def test_offsets_assigned_before_entries(folder: Path) -> None:
 # --- correcting ---
 
 
-@pytest.mark.parametrize("messages", [1, 300, 301, 650])
-@pytest.mark.parametrize("kept", [0, 1, 299, 300, 301, 649])
-def test_entries_beyond_the_log_are_cut(folder: Path, messages: int, kept: int) -> None:
-    queue = filled(folder, messages)
+@each_row("messages", [1, 300, 301, 650])
+@each_row("kept", [0, 1, 299, 300, 301, 649])
+def test_entries_beyond_the_log_are_cut(tmp_path: Path, messages: int, kept: int) -> None:
+    queue = filled(tmp_path, messages)
     kept = min(kept, messages)
     queue.cut(kept * 100)
     assert offsets(queue) == (0, kept)
     queue.put(kept * 100, 50, 1)
     assert queue.last_entry() == (kept * 100, 50, 1)
     leave(queue)
-    queue = loaded(folder)
+    queue = loaded(tmp_path)
     assert offsets(queue) == (0, kept + 1)
     leave(queue)
 
@@ -211,18 +212,18 @@ def test_an_entry_with_a_missing_part(folder: Path) -> None:
     leave(queue)
 
 
-@pytest.mark.parametrize("messages", [10, 650])
-@pytest.mark.parametrize("offset", [0, 1, 299, 300, 301, 600, 649])
-def test_cut_at_an_offset(folder: Path, messages: int, offset: int) -> None:
-    if offset >= messages:
-        return
-    queue = filled(folder, messages)
+@each_row(
+    ("messages", "offset"),
+    [(10, 0), (10, 1), *((650, offset) for offset in (0, 1, 299, 300, 301, 600, 649))],
+)
+def test_cut_at_an_offset(tmp_path: Path, messages: int, offset: int) -> None:
+    queue = filled(tmp_path, messages)
     queue.cut_at(offset)
     assert offsets(queue) == (0, offset)
     queue.put(77, 77, 77)
     assert queue.entry(offset) == (77, 77, 77)
     leave(queue)
-    queue = loaded(folder)
+    queue = loaded(tmp_path)
     assert offsets(queue) == (0, offset + 1)
     leave(queue)
 
@@ -397,14 +398,14 @@ def test_the_first_message_from_a_log_offset(folder: Path) -> None:
 TIMES = [10, 10, 20, 20, 20, 40]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("timestamp_ms", "lower", "upper"),
     [(9, 0, 0), (10, 0, 1), (11, 2, 1), (20, 2, 4), (21, 5, 4), (39, 5, 4), (40, 5, 5), (41, 6, 5)],
 )
-@pytest.mark.parametrize("first", [0, 7, 298])
-def test_by_time(folder: Path, timestamp_ms: int, lower: int, upper: int, first: int) -> None:
+@each_row("first", [0, 7, 298])
+def test_by_time(tmp_path: Path, timestamp_ms: int, lower: int, upper: int, first: int) -> None:
     """Of messages with the same time the first (lower) and the last (upper)."""
-    queue = new_queue(folder)
+    queue = new_queue(tmp_path)
     queue.fill_gap(first)
     for number in range(len(TIMES)):
         queue.put(number * 100, 100, 0)

@@ -16,6 +16,7 @@ from rmq_broker.store.queues.dispatcher import Dispatcher, messages_in, tags_cod
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 STORED_MS = 1_700_000_000_000
 # The append limits a level to the highest.
@@ -88,7 +89,7 @@ def test_a_gap_is_recorded(queues: ConsumeQueues, tmp_path: Path) -> None:
     assert [queue.max_offset for queue in queues] == [1]
 
 
-@pytest.mark.parametrize("row", DELAYS, ids=str)
+@each_row("row", DELAYS, ids=str)
 def test_when_a_delayed_message_is_due(row: dict[str, int]) -> None:
     properties = b"DELAY\x01%d\x02" % row["level"]
     found = RecordSummary(0, 100, "SCHEDULE_TOPIC_XXXX", 0, 0, 0, row["store_timestamp"], properties)

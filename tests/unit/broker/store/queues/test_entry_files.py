@@ -20,6 +20,7 @@ from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES, ConsumeQueue
 from rmq_broker.store.queues.queue_resources import QueueResources
 from tests.support.examples import examples
+from tests.support.rows import each_row
 from tests.support.stores import open_files_of_process
 
 PER_FILE = 300
@@ -131,25 +132,23 @@ class FullDisk:
         return self._pwrite(descriptor, part, position)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-@pytest.mark.parametrize("left", [0, 1, 19, 20, 21, FILE_BYTES - 1, FILE_BYTES, FILE_BYTES + 7])
-def test_a_full_disk_loses_and_repeats_no_entry(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, left: int, number: int
-) -> None:
-    queue = filled(folder, 400)
+@each_row("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@each_row("left", [0, 1, 19, 20, 21, FILE_BYTES - 1, FILE_BYTES, FILE_BYTES + 7])
+def test_a_full_disk_loses_and_repeats_no_entry(tmp_path: Path, left: int, number: int) -> None:
+    queue = filled(tmp_path, 400)
     disk = FullDisk(left, number)
-    monkeypatch.setattr(os, "pwrite", disk.pwrite)
-    for _ in range(3):
-        with pytest.raises(OSError, match=os.strerror(number)):
-            queue.write_out()
-        add(queue, 10)
-        assert entries(queue) == expected(queue.max_offset)
-        assert queue.unwritten_bytes >= 400 * QUEUE_ENTRY_BYTES - left
-    disk.left = 1 << 30
-    queue.write_out()
+    with mock.patch.object(os, "pwrite", disk.pwrite):
+        for _ in range(3):
+            with pytest.raises(OSError, match=os.strerror(number)):
+                queue.write_out()
+            add(queue, 10)
+            assert entries(queue) == expected(queue.max_offset)
+            assert queue.unwritten_bytes >= 400 * QUEUE_ENTRY_BYTES - left
+        disk.left = 1 << 30
+        queue.write_out()
     assert queue.unwritten_bytes == 0
     queue.close()
-    assert entries(loaded(folder)) == expected(430)
+    assert entries(loaded(tmp_path)) == expected(430)
 
 
 @pytest.mark.parametrize("call", ["mkdir", "open", "ftruncate"])

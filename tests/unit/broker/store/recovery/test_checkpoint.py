@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.recovery.checkpoint import Checkpoint
+from tests.support.rows import each_row
 
 
 def test_a_saved_checkpoint_is_loaded(tmp_path: Path) -> None:
@@ -30,8 +31,8 @@ def test_a_missing_or_short_file_counts_as_zero(tmp_path: Path, content: bytes |
     assert Checkpoint.load(path).safe_timestamp_ms < 0
 
 
-@pytest.mark.parametrize("field", ["log_timestamp_ms", "queue_timestamp_ms", "index_timestamp_ms"])
-@pytest.mark.parametrize("time_ms", [-1, -(1 << 63), (1 << 43) + 1, (1 << 63) - 1])
+@each_row("field", ["log_timestamp_ms", "queue_timestamp_ms", "index_timestamp_ms"])
+@each_row("time_ms", [-1, -(1 << 63), (1 << 43) + 1, (1 << 63) - 1])
 def test_impossible_times_count_as_zero(
     tmp_path: Path, field: str, time_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,7 @@ from rmq_broker.store.log.mapped_file import HEAD_BYTES, PAGE_BYTES, file_name
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.reading.results import GetStatus
+from tests.support.rows import each_row
 from tests.support.stores import (
     Clock,
     bodies,
@@ -167,8 +168,8 @@ def damaged_offset(tmp_path: Path, at: int, queue_offset: int, *, messages: int 
     return opened(tmp_path)
 
 
-@pytest.mark.parametrize("queue_offset", [20 * 100 // 90 + 1, 10_000, 1 << 31, 1 << 40, (1 << 63) - 1])
-@pytest.mark.parametrize("at", [0, 10, 19])
+@each_row("queue_offset", [20 * 100 // 90 + 1, 10_000, 1 << 31, 1 << 40, (1 << 63) - 1])
+@each_row("at", [0, 10, 19])
 def test_an_impossible_queue_offset(
     tmp_path: Path, queue_offset: int, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
