@@ -27,6 +27,7 @@ from rmq_client import (
     TransactionState,
     blocking,
 )
+from tests.support.rows import each_row
 
 _QUEUE: Final = MessageQueue("T", "broker-a", 0)
 
@@ -189,25 +190,23 @@ def _required(parameters: list[inspect.Parameter], but: str) -> dict[str, Any]:
     }
 
 
-def _cases() -> Iterator[Any]:
-    for module, face in ((rmq_client, "asyncio"), (blocking, "blocking")):
+def _cases() -> Iterator[tuple[Any, str | None, str]]:
+    for module in (rmq_client, blocking):
         for name, kind in _classes(module):
             for parameter in _parameters(kind):
-                yield pytest.param(kind, None, parameter.name, id=f"{face}-{name}-{parameter.name}")
+                yield kind, None, parameter.name
             if not hasattr(kind, "start") and name != "Deduplicator":
                 continue
             for method, function in inspect.getmembers(kind, inspect.isfunction):
                 if method.startswith("_"):
                     continue
                 for parameter in _parameters(function):
-                    if parameter.name == _ANY_OBJECT:
-                        continue
-                    case = f"{face}-{name}.{method}-{parameter.name}"
-                    yield pytest.param(kind, method, parameter.name, id=case)
+                    if parameter.name != _ANY_OBJECT:
+                        yield kind, method, parameter.name
     for name in _FUNCTIONS:
         function = getattr(rmq_client, name)
         for parameter in _parameters(function):
-            yield pytest.param(function, None, parameter.name, id=f"{name}-{parameter.name}")
+            yield function, None, parameter.name
 
 
 def _call(made: Any, method: str, arguments: dict[str, Any]) -> object:
@@ -225,7 +224,7 @@ def _call(made: Any, method: str, arguments: dict[str, Any]) -> object:
     return outcome
 
 
-@pytest.mark.parametrize(("kind", "method", "name"), list(_cases()))
+@each_row(("kind", "method", "name"), _cases())
 def test_nonsense_is_refused_by_name(kind: Any, method: str | None, name: str) -> None:
     with pytest.raises(ClientError) as refusal:
         if method is None:
@@ -245,16 +244,16 @@ def test_nonsense_is_refused_by_name(kind: Any, method: str | None, name: str) -
     assert re.search(rf"\b{name}\b", str(refusal.value)), f"the error does not name it: {refusal.value}"
 
 
-def _plain_calls() -> Iterator[Any]:
-    for module, face in ((rmq_client, "asyncio"), (blocking, "blocking")):
-        for name, kind in _classes(module):
+def _plain_calls() -> Iterator[tuple[Any, str]]:
+    for module in (rmq_client, blocking):
+        for _, kind in _classes(module):
             for method, function in inspect.getmembers(kind, inspect.isfunction):
                 is_called = hasattr(kind, "stop") and method != "start" and not method.startswith("_")
                 if is_called and all(one.default is not one.empty for one in _parameters(function)):
-                    yield pytest.param(kind, method, id=f"{face}-{name}.{method}")
+                    yield kind, method
 
 
-@pytest.mark.parametrize(("kind", "method"), list(_plain_calls()))
+@each_row(("kind", "method"), _plain_calls())
 async def test_a_call_before_the_start_is_refused_or_does_nothing(kind: Any, method: str) -> None:
     made = kind(**_required(_parameters(kind), ""))
     with suppress(ClientError):
@@ -263,7 +262,7 @@ async def test_a_call_before_the_start_is_refused_or_does_nothing(kind: Any, met
             await asyncio.wait_for(outcome, 20)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "problem"),
     [
         (lambda: rmq_client.Producer(group="g", timeout_seconds=-1), "timeout_seconds=-1: must be above 0 s"),

@@ -18,6 +18,7 @@ from rmq_client import (
     StrSerializer,
 )
 from rmq_client.bodies.serializers import check_body_type, check_serializer
+from tests.support.rows import each_row
 
 
 class Order(BaseModel):
@@ -32,7 +33,7 @@ class Line:
     count: int
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("serializer", "value", "kind", "body"),
     [
         (BytesSerializer(), b"\x00\xff", bytes, b"\x00\xff"),

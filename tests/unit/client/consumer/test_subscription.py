@@ -18,11 +18,10 @@ from rmq_client import (
 from rmq_client.consumer.subscription import Subscription, Topics, subscriptions_to
 from rmq_client.namespaces import NO_NAMESPACE, Namespace
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
-    "row", json_file("hashes.json")["tag_subscription"], ids=lambda row: repr(row["expression"])
-)
+@each_row("row", json_file("hashes.json")["tag_subscription"], ids=lambda row: repr(row["expression"]))
 def test_tag_expressions_match_apaches_parser(row: dict[str, Any]) -> None:
     if isinstance(row["result"], str):
         with pytest.raises(UsageError, match="no tag"):

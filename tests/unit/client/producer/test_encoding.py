@@ -14,6 +14,7 @@ from rmq_remoting.framing import FrameDecoder, encode_frame
 from rmq_remoting.headers.send import SendTarget
 from rmq_remoting.headers.send_answers import SendResponseEncoder
 from rmq_remoting.headers.send_decoding import SendHeaderDecoder
+from tests.support.rows import each_row
 
 _HANDLE = "djEgVCBicm9rZXItYSAxIEs="
 _QUEUE = MessageQueue("Töpic", "broker-a", 3)
@@ -113,9 +114,9 @@ def test_region_of_traces_in_answers_of_our_broker(
         assert stored.traced_region == (region if trace_on else None)
 
 
-@pytest.mark.parametrize("serialization", list(Serialization))
-@pytest.mark.parametrize("order", [("msgId", "queueId", "queueOffset"), ("queueOffset", "msgId", "queueId")])
-@pytest.mark.parametrize("count", [1, 8, 500])
+@each_row("serialization", list(Serialization))
+@each_row("order", [("msgId", "queueId", "queueOffset"), ("queueOffset", "msgId", "queueId")])
+@each_row("count", [1, 8, 500])
 def test_answers_in_any_order_and_of_any_length(
     serialization: Serialization, order: tuple[str, ...], count: int
 ) -> None:

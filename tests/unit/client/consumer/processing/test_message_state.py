@@ -11,6 +11,7 @@ from rmq_client.consumer.processing.message_state import (
     StateError,
     next_state,
 )
+from tests.support.rows import each_row
 
 _ALLOWED = {
     (MessageState.READY, MessageEvent.TAKEN): MessageState.INFLIGHT,
@@ -24,8 +25,8 @@ _ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("state", MessageState)
-@pytest.mark.parametrize("event", MessageEvent)
+@each_row("state", MessageState)
+@each_row("event", MessageEvent)
 def test_every_event_in_every_state(state: MessageState, event: MessageEvent) -> None:
     expected = _ALLOWED.get((state, event))
     if expected is not None:

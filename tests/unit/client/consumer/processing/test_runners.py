@@ -22,6 +22,7 @@ from rmq_client.consumer.processing.listener import inspect_listener
 from rmq_client.consumer.processing.listener_call import ListenerCall, ListenerCaller
 from rmq_client.consumer.processing.process_queue import ProcessQueue
 from rmq_client.consumer.processing.runners import TaskRunner, ThreadRunner, make_runner
+from tests.support.rows import each_row
 from tests.support.waiting import until
 from tests.unit.client.consumer.listener_support import QUEUE, messages
 
@@ -173,8 +174,8 @@ async def test_stopping_threads_accept_no_calls() -> None:
     assert runner.submit(_calls(1)) == 0
 
 
-@pytest.mark.parametrize("kind", ["function", "coroutine"])
-@pytest.mark.parametrize(
+@each_row("kind", ["function", "coroutine"])
+@each_row(
     ("name", "value", "orderly"),
     [
         ("ack_index", "0", False),
@@ -185,7 +186,7 @@ async def test_stopping_threads_accept_no_calls() -> None:
         ("suspend_seconds", float("nan"), True),
     ],
 )
-@pytest.mark.parametrize("error", [None, OSError()])
+@each_row("error", [None, OSError()])
 async def test_an_invalid_context_counts_as_a_listener_failure(
     kind: str, name: str, value: object, orderly: bool, error: Exception | None
 ) -> None:

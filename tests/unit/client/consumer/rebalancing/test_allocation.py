@@ -20,6 +20,7 @@ from rmq_client.consumer.rebalancing.allocation import (
 )
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 
 _ROWS = json_file("hashes.json")["allocate"]
 
@@ -50,7 +51,7 @@ def _before_dash(name: str) -> str:
     return name.partition("-")[0]
 
 
-@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row['strategy']}-{len(row['consumers'])}")
+@each_row("row", _ROWS, ids=lambda row: f"{row['strategy']}-{len(row['consumers'])}")
 def test_allocations_match_apaches_classes(row: dict[str, Any]) -> None:
     queues = [_queue(text) for text in row["queues"]]
     strategy = _strategy(row)
