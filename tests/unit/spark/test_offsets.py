@@ -22,6 +22,7 @@ from pyspark_rocketmq.offsets import (
     by_queue,
     parse_json,
 )
+from tests.support.rows import each_row
 
 from .samples import keys, near_keys, offsets, offsets_of, queue
 
@@ -61,7 +62,7 @@ def test_text_is_sorted_by_topic_broker_and_queue() -> None:
     assert repr(QueueOffsets()) == "QueueOffsets({})"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "complaint"),
     [
         ("", "not JSON"),

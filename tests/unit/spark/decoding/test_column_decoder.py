@@ -28,6 +28,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support import golden_store
 from tests.support.examples import examples
 from tests.support.golden import json_lines
+from tests.support.rows import each_row
 from tests.unit.spark.decoding.reference_decoder import Row, reference_rows, rows_of
 from tests.unit.spark.decoding.stored_records import (
     INNER_BATCH,
@@ -68,7 +69,7 @@ def only(rows: list[Row], columns: list[str]) -> list[Row]:
 
 
 class TestGoldenRecords:
-    @pytest.mark.parametrize("row", GOLDEN_RECORDS, ids=lambda row: row["name"])
+    @each_row("row", GOLDEN_RECORDS, ids=lambda row: row["name"])
     def test_columns(self, row: dict[str, Any]) -> None:
         decoded = row["decoded"]
         (found,) = fast_rows([bytes.fromhex(row["hex"])], check_crc=True)

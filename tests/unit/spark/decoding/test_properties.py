@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from pyspark_rocketmq.columns import arrow_schema
 from pyspark_rocketmq.decoding.properties import as_texts, split_properties
 from rmq_remoting.message_properties import decode_properties
 from tests.support.golden import json_lines
+from tests.support.rows import each_row
 from tests.unit.spark.decoding.stored_records import raw_properties
 
 GOLDEN = json_lines("wire/messages.jsonl", "properties decode")
@@ -30,7 +30,7 @@ def values(raws: list[bytes], name: bytes) -> list[str | None]:
     return texts
 
 
-@pytest.mark.parametrize("row", GOLDEN, ids=lambda row: row["hex"])
+@each_row("row", GOLDEN, ids=lambda row: row["hex"])
 def test_equals_apaches_parser(row: dict[str, Any]) -> None:
     (entries,) = maps([bytes.fromhex(row["hex"])])
     assert dict(entries) == row["decoded"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pyspark_rocketmq.decoding import records
 from pyspark_rocketmq.decoding.records import find_records, record_starts
 from rmq_remoting.message_errors import MessageDecodeError
+from tests.support.rows import each_row
 from tests.unit.spark.decoding.stored_records import plain_message, record
 
 RECORDS = [record(plain_message(number, b"x" * number)) for number in range(5)]
@@ -35,10 +36,8 @@ def test_positions_do_not_depend_on_the_number_of_chunks(chunks: list[bytes]) ->
     assert record_starts(b"".join(chunks), [sum(map(len, chunks))]) == positions_of(chunks)
 
 
-@pytest.mark.parametrize(
-    "damaged", [b"\0\0\0\1" + b"x" * 200, b"\x7f\xff\xff\xff" + b"x" * 200, RECORDS[0][:-1], b"x"]
-)
-@pytest.mark.parametrize("place", [0, 11, 29])
+@each_row("damaged", [b"\0\0\0\1" + b"x" * 200, b"\x7f\xff\xff\xff" + b"x" * 200, RECORDS[0][:-1], b"x"])
+@each_row("place", [0, 11, 29])
 def test_errors_name_the_first_impossible_record(damaged: bytes, place: int) -> None:
     chunks = [RECORDS[number % 5] * (1 + number % 7) for number in range(30)]
     before = sum(map(len, chunks[: place + 1]))

@@ -14,6 +14,7 @@ from pyspark_rocketmq.errors import BadOffsets, OptionError
 from pyspark_rocketmq.offsets import QueueOffsets
 from pyspark_rocketmq.options.limits import MAX_TASKS, PlanLimits
 from pyspark_rocketmq.tasks.ranges import QueueRange, ReadTask
+from tests.support.rows import each_row
 
 from ..samples import near_keys, offsets, offsets_of, queue
 
@@ -99,7 +100,7 @@ def test_range_is_split_evenly(size: int, parts: int, begin: int) -> None:
     assert len(pieces) == min(parts, size)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("counts", "limits", "tasks"),
     [
         # Empty ranges make no task.

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_rocketmq.driver.pushed_filters import PushedFilters
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
+from tests.support.rows import each_row
 from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
 A, B = QueueKey("T", "a", 0), QueueKey("U", "b", 1)
@@ -33,7 +34,7 @@ def left(*filters: Filter) -> list[tuple[QueueKey, int, int]]:
     return [(queue, start[queue], end[queue]) for queue in start]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("filters", "expected"),
     [
         ([], [(A, 5, 50), (B, 0, 10)]),

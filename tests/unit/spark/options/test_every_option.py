@@ -18,6 +18,7 @@ from pyspark_rocketmq.options.parsing import Mode, OptionGroup, OptionInfo, Othe
 from rmq_remoting.command import Serialization
 from rmq_remoting.compression import CompressionType
 from tests.support.examples import examples
+from tests.support.rows import each_row
 
 from .samples import base_for, mode_of
 
@@ -204,7 +205,7 @@ def _base(model: type[OptionGroup], info: OptionInfo) -> Mapping[str, str]:
     return base_for(info.name) if model is ReadOptions else {"rocketmq.namesrv.addr": "a:1"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "info", "text"),
     # An option without test cases fails here, because 'no case' is not rejected.
     [(model, info, text) for model, info in _OPTIONS for text in _WRONG.get(info.name, ["no case"])],
@@ -234,7 +235,7 @@ def _assert_shown_nowhere(secret: str, error: OptionError) -> None:
     assert secret not in "".join(traceback.format_exception(error))
 
 
-@pytest.mark.parametrize(("model", "info"), _OPTIONS)
+@each_row(("model", "info"), _OPTIONS)
 def test_valid_value_is_parsed(model: type[OptionGroup], info: OptionInfo) -> None:
     if info.name == "subscribePattern":
         pattern = ReadOptions.for_batch({**base_for(info.name), info.name: "ord.*"}).subscribe_pattern
@@ -258,7 +259,7 @@ def test_every_test_case_belongs_to_an_option() -> None:
     assert names == set(_WRONG) == {*_RIGHT, "subscribePattern"}
 
 
-@pytest.mark.parametrize(("model", "info"), [(m, i) for m, i in _OPTIONS if i.only is not None])
+@each_row(("model", "info"), [(m, i) for m, i in _OPTIONS if i.only is not None])
 def test_option_of_the_other_mode_is_rejected_or_logged(
     model: type[OptionGroup], info: OptionInfo, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,7 @@ from pyspark_rocketmq.options import Anchor, AtOffsets, AtTime, AtTimes, Mode, R
 from pyspark_rocketmq.options.limits import PlanLimits, TriggerLimits
 from pyspark_rocketmq.options.read_options import DEFAULT_GROUP_PREFIX
 from rmq_client.names import check_group
+from tests.support.rows import each_row
 
 from .samples import NAME_SERVERS, READING, batch, stream
 
@@ -160,7 +161,7 @@ def test_positions() -> None:
     assert batch(endingOffsets="group", groupId="g").ending is Anchor.GROUP
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "complaint"),
     [
         (

@@ -9,13 +9,14 @@ import pytest
 from pyspark_rocketmq.options import Mode, ReadOptions, WriteOptions
 from pyspark_rocketmq.options.parsing import OptionGroup, OptionInfo, option_infos
 from pyspark_rocketmq.options.reference import markdown
+from tests.support.rows import each_row
 
 from .samples import NAME_SERVERS, READING, batch, mode_of, stream
 
 _READING, _WRITING = markdown().split("## Writing")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("page", "info"),
     [
         (page, info)
@@ -45,7 +46,7 @@ def test_rows_name_the_mode_of_their_option() -> None:
     assert "For batches only; rejected otherwise. |" in _READING
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "base", "info"),
     [
         (model, base, info)

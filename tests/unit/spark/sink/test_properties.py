@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_remoting.message_properties import decode_properties
+from tests.support.rows import each_row
 from tests.unit.spark.sink.samples import STRING_MAP, encode, rows
 
 _OWN = {"SPARK_ROW_ID", "UNIQ_KEY"}
@@ -114,7 +115,7 @@ def test_delivery_times_as_milliseconds_or_timestamps(column: pa.Array) -> None:
     assert _decoded(deliverTimestamp=column) == [{"TIMER_DELIVER_MS": "1700000000123"}, {}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("columns", "said"),
     [
         ({"tags": ["a", "b\x02c"]}, "its TAGS contain"),

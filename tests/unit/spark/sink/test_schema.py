@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from pyspark_rocketmq.errors import SchemaError
 from pyspark_rocketmq.sink.schema import sink_columns
+from tests.support.rows import each_row
 
 _STRING = StringType()
 
@@ -55,7 +56,7 @@ def test_body_may_be_binary_or_string_and_is_the_only_required_column(kind: Data
     assert sink_columns(_schema(body=kind), "T").indexes == {"body": 0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("columns", "said"),
     [
         ({"body": _STRING, "colour": _STRING}, "'colour' is unknown.*deliverTimestamp"),
