@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.support.rows import each_row
 from tests.unit.docs.pages import DOCS, ROOT, anchors, prose_lines
 
 _PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -20,7 +19,7 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=_name)
+@each_row("page", _PAGES, ids=_name)
 def test_links_lead_to_a_page_and_a_heading(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", "\n".join(prose_lines(page))):
         if target.startswith("http"):
@@ -32,19 +31,19 @@ def test_links_lead_to_a_page_and_a_heading(page: Path) -> None:
         assert not anchor or anchor in anchors(path), target
 
 
-@pytest.mark.parametrize("page", [*_FOLDER_PAGES, DOCS / "spark_examples.md"], ids=_name)
+@each_row("page", [*_FOLDER_PAGES, DOCS / "spark_examples.md"], ids=_name)
 def test_lines_are_shorter_than_120_characters(page: Path) -> None:
     assert [line for line in page.read_text().splitlines() if len(line) > _MAX_LINE_CHARACTERS] == []
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=_name)
+@each_row("page", _PAGES, ids=_name)
 def test_lines_outside_tables_are_shorter_than_120_characters(page: Path) -> None:
     lines = page.read_text().splitlines()
     prose = [line for line in lines if not line.startswith("|")]  # a row of a table is one line
     assert [line for line in prose if len(line) > _MAX_LINE_CHARACTERS] == []
 
 
-@pytest.mark.parametrize("page", [page for page in _FOLDER_PAGES if page.name != "README.md"], ids=_name)
+@each_row("page", [page for page in _FOLDER_PAGES if page.name != "README.md"], ids=_name)
 def test_the_contents_list_every_section(page: Path) -> None:
     contents = (page.parent / "README.md").read_text()
     assert f"]({page.name})" in contents

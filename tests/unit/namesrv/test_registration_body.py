@@ -24,6 +24,7 @@ from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapp
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig
 from rmq_remoting.errors import BodyError
 from tests.support.golden import json_file
+from tests.support.rows import each_row
 from tests.unit.namesrv.parts import EIGHT_QUEUES
 
 VERSION = DataVersion(counter=5, state_version=0, timestamp=1_700_000_000_000)
@@ -176,7 +177,7 @@ def test_the_size_of_pieces_does_not_matter(
         assert read(body) == whole
 
 
-@pytest.mark.parametrize(
+@each_row(
     "damaged",
     [
         b"{",

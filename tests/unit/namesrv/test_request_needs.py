@@ -15,6 +15,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.access.needs import Need
 from rmq_remoting.daemon.access.policies import EVERY_CLUSTER, Action, Resource, cluster, group, topic
 from tests.support.namesrv import namesrv_configuration
+from tests.support.rows import each_row
 
 _GET, _UPDATE, _DELETE = (Action.GET,), (Action.UPDATE,), (Action.DELETE,)
 _CLIENT = (Action.PUB, Action.SUB, Action.GET)
@@ -27,7 +28,7 @@ def _needs(code: int, fields: dict[str, str] | None = None, body: object = None)
     return set(NamesrvNeeds(brokers).of(RemotingCommand.request(code, fields or {}, content)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "fields", "needs"),
     [
         (Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, {Need(topic("T"), _CLIENT)}),

@@ -13,6 +13,7 @@ from rmq_proxy.protocol.definition_pb2 import Code
 from rmq_proxy.settings import ProxySettings
 from rmq_proxy.statuses import Refusal
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.rows import each_row
 
 NOW_MS = 1_700_000_000_000
 PEER = "192.0.2.1:4711"
@@ -125,7 +126,7 @@ def _many_properties(message: pb.Message) -> None:
     message.user_properties.update({f"p{number}": "x" for number in range(129)})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "code", "text"),
     [
         (_set("message_id", " "), Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty"),
