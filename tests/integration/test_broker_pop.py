@@ -48,6 +48,7 @@ from tests.support.pop_requests import (
     popped,
 )
 from tests.support.raw_client import RawClient
+from tests.support.rows import each_row
 from tests.support.waiting import until
 
 _LONG_MS = 20_000
@@ -333,7 +334,7 @@ async def test_expressions_need_no_setting(client: RawClient) -> None:
     assert wrong.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and "character 13" in str(wrong.remark)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "code"),
     [
         (pop("Unknown"), ResponseCode.TOPIC_NOT_EXIST),

@@ -29,6 +29,7 @@ from tests.support.broker_requests import (
 from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.cold_log import make_cold
 from tests.support.raw_client import RawClient
+from tests.support.rows import each_row
 from tests.support.waiting import until
 
 # Long enough for a pull to be still held on a busy machine.
@@ -51,6 +52,12 @@ async def _fill(
     )
     for _ in range(count):
         sent(await client.receive())
+
+
+@pytest.fixture
+async def five_messages(client: RawClient) -> RawClient:
+    await _fill(client, "T", 5)
+    return client
 
 
 async def _answered(client: RawClient, command: RemotingCommand, code: ResponseCode) -> RemotingCommand:
@@ -124,7 +131,7 @@ async def test_old_messages_have_smaller_limits(tmp_path: Path) -> None:
         assert len(pulled(await client.ask(pull("Large")))) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("offset", "code", "remark", "next_offset"),
     [
         (5, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5),
@@ -134,18 +141,18 @@ async def test_old_messages_have_smaller_limits(tmp_path: Path) -> None:
         (-(2**63), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
     ],
 )
-@pytest.mark.parametrize("serialization", list(Serialization))
+@each_row("serialization", list(Serialization))
 async def test_an_offset_without_a_message(
-    client: RawClient,
+    five_messages: RawClient,
     serialization: Serialization,
     offset: int,
     code: ResponseCode,
     remark: str,
     next_offset: int,
 ) -> None:
-    await _fill(client, "T", 5)
+    request = pull("T", offset=offset, serialization=serialization)
 
-    answer = await _answered(client, pull("T", offset=offset, serialization=serialization), code)
+    answer = await _answered(five_messages, request, code)
 
     assert answer.remark == remark
     assert answer.body == b""

@@ -28,6 +28,7 @@ from tests.support.broker_requests import (
 )
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient, raw_client
+from tests.support.rows import each_row
 from tests.support.waiting import until_answer
 
 # What the broker adds to the properties of every message.
@@ -251,7 +252,7 @@ async def test_the_longest_topic_name_is_accepted(client: RawClient) -> None:
     assert message.topic == "T" * 127
 
 
-@pytest.mark.parametrize(
+@each_row(
     "topic",
     [
         "SCHEDULE_TOPIC_XXXX",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.message import Message, MessageExt
 from tests.support.broker_requests import pull, pulled, send, send_batch, sent
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient
+from tests.support.rows import each_row
 
 # What the broker adds to the properties of every message.
 _BROKERS_OWN = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
@@ -104,7 +103,7 @@ def _damaged(position: int, value: bytes) -> Callable[[bytes], bytes]:
 _ITEM = b"\x00\x00\x00\x1e" + bytes(8) + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x04body" + b"\x00\x04a\x01b\x02"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("damage", "remark"),
     [
         (lambda batch: batch[:-1], "message 1 of the batch has a properties length of 4"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,10 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.framing import FrameDecoder, encode_frame
-from tests.support.brokers import running_broker
+from tests.support.brokers import RunningBroker, running_broker
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.raw_client import RawClient, raw_client
+from tests.support.rows import each_row
 from tests.support.signed_requests import AUTHENTICATION, ROOT, signed
 
 _ANNA = Credentials("anna", "annas-secret")
@@ -83,22 +84,28 @@ _FORGERIES: dict[str, tuple[_Forgery, str]] = {
 }
 
 
-@pytest.mark.parametrize("serialization", list(Serialization))
-@pytest.mark.parametrize("forgery", _FORGERIES)
-async def test_no_forged_request_reaches_a_processor(
-    tmp_path: Path, forgery: str, serialization: Serialization
-) -> None:
-    forge, remark = _FORGERIES[forgery]
+@pytest.fixture
+async def secured(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    """A broker with a disabled user."""
     async with running_broker(tmp_path, signatureReplayWindowSeconds=60, **AUTHENTICATION) as broker:
         disabled = UserInfo(username="anna", password=_ANNA.secret_key, user_status="disable")
         broker.services.access.tables.users.create(disabled)
-        listeners = broker.broker.listeners
-        for dispatcher, port in (
-            (listeners.main.dispatcher, broker.port),
-            (listeners.fast.dispatcher, broker.fast_port),
-        ):
-            async with raw_client(port) as client:
-                await _check(client, dispatcher, forge, remark, serialization)
+        yield broker
+
+
+@each_row("serialization", list(Serialization))
+@each_row("forgery", _FORGERIES)
+async def test_no_forged_request_reaches_a_processor(
+    secured: RunningBroker, forgery: str, serialization: Serialization
+) -> None:
+    forge, remark = _FORGERIES[forgery]
+    listeners = secured.broker.listeners
+    for dispatcher, port in (
+        (listeners.main.dispatcher, secured.port),
+        (listeners.fast.dispatcher, secured.fast_port),
+    ):
+        async with raw_client(port) as client:
+            await _check(client, dispatcher, forge, remark, serialization)
 
 
 async def _check(
@@ -107,6 +114,7 @@ async def _check(
     """Send a forged request, and a one-way one, of every code, and expect that nothing runs."""
     codes = [row.code for row in dispatcher.registrations()]
     assert len(codes) > 60
+    before = dispatcher.guard_refusals
     for code in codes:
         for oneway in (False, True):
             request = RemotingCommand.request(
@@ -124,6 +132,6 @@ async def _check(
             assert refused.body == b"", name
     last = await client.ask(signed(RemotingCommand.request(9_999), ROOT))
     assert last.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert dispatcher.guard_refusals == 2 * len(codes)
+    assert dispatcher.guard_refusals == before + 2 * len(codes)
     assert not any(row.answered for row in dispatcher.registrations())
     assert not any(tier.statistics.accepted for tier in dispatcher.tiers())

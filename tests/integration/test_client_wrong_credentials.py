@@ -24,6 +24,7 @@ from rmq_remoting.bodies.access_control import UserInfo
 from tests.support.brokers import running_broker
 from tests.support.namesrv import running_namesrv
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+from tests.support.rows import each_row
 from tests.support.signed_requests import AUTHENTICATION, ROOT
 
 _DISABLED = Credentials("disabled", "a-secret")
@@ -120,7 +121,7 @@ _USES: dict[str, _Use] = {
 }
 
 
-@pytest.mark.parametrize("use", _USES)
+@each_row("use", _USES)
 async def test_nothing_is_done_for_them(address: str, use: str) -> None:
     for keys, error, remark in (
         (None, NotAuthenticated, "set the client's credentials"),

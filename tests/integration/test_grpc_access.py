@@ -25,6 +25,7 @@ from tests.support.clusters import ClusterBroker, RunningCluster, running_cluste
 from tests.support.grpc_client import NO_ID, GrpcClient, grpc_client, message, resource
 from tests.support.grpc_signatures import DATE, signature_of
 from tests.support.ports import LOOPBACK, free_port
+from tests.support.rows import each_row
 from tests.support.running_proxy import running_proxy
 from tests.support.signed_requests import AUTHENTICATION, INNER, ROOT
 
@@ -58,6 +59,12 @@ async def _cluster(folder: Path, **keys: object) -> AsyncIterator[tuple[RunningC
         ann = UserInfo(username="ann", password="anns-secret", user_type="Normal")
         broker.services.access.tables.users.create(ann)
         yield cluster, broker
+
+
+@pytest.fixture
+async def secured(tmp_path: Path) -> AsyncIterator[ClusterBroker]:
+    async with _cluster(tmp_path) as (_, broker):
+        yield broker
 
 
 @pytest.fixture(params=["local", "cluster"])
@@ -96,7 +103,7 @@ async def test_super_users_send_and_consume(front: tuple[str, ClusterBroker]) ->
     assert [each.body for each in broker.messages("T")] == [b"x"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metadata", "problem"),
     [
         ([], "username cannot be null"),
@@ -125,12 +132,9 @@ async def test_super_users_send_and_consume(front: tuple[str, ClusterBroker]) ->
     ],
 )
 async def test_calls_without_a_valid_signature_are_unauthorized(
-    tmp_path: Path, metadata: list[tuple[str, str]], problem: str
+    secured: ClusterBroker, metadata: list[tuple[str, str]], problem: str
 ) -> None:
-    async with (
-        _cluster(tmp_path) as (_, broker),
-        grpc_client(f"{LOOPBACK}:{broker.configuration.settings.grpc_server_port}") as client,
-    ):
+    async with grpc_client(f"{LOOPBACK}:{secured.configuration.settings.grpc_server_port}") as client:
         client.further_metadata = metadata
         status = await _route(client)
         assert status.code == pb.UNAUTHORIZED
@@ -139,7 +143,7 @@ async def test_calls_without_a_valid_signature_are_unauthorized(
         assert (status.code, messages) == (pb.UNAUTHORIZED, [])
         sent = await client.send(message("T"))
         assert sent.status.code == pb.UNAUTHORIZED
-        assert broker.messages("T") == []
+        assert secured.messages("T") == []
 
 
 async def test_every_method_needs_a_signature(front: tuple[str, ClusterBroker]) -> None:

@@ -15,6 +15,7 @@ from tests.support.broker_requests import request, send, succeeded
 from tests.support.clusters import RunningCluster
 from tests.support.proxied_requests import permissive_cluster, to_broker
 from tests.support.raw_client import raw_client
+from tests.support.rows import each_row
 from tests.support.running_proxy import remoting_port, running_proxy
 from tests.support.waiting import until
 
@@ -58,7 +59,7 @@ async def test_a_recall_without_a_valid_handle_has_the_brokers_answer(
     assert (answer.code, answer.remark) == (expected.code, expected.remark)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("topic_type", "properties", "code"),
     [
         ("NORMAL", {}, ResponseCode.SUCCESS),
@@ -73,7 +74,7 @@ async def test_a_recall_without_a_valid_handle_has_the_brokers_answer(
         ("MIXED", {"DELAY": "1"}, ResponseCode.SUCCESS),
     ],
 )
-@pytest.mark.parametrize("code_of_send", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+@each_row("code_of_send", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_message_has_to_be_of_its_topics_type(
     cluster: RunningCluster,
     proxy: Proxy,
@@ -83,9 +84,10 @@ async def test_a_message_has_to_be_of_its_topics_type(
     code_of_send: RequestCode,
 ) -> None:
     async with Admin(cluster.address) as admin:
-        await admin.create_topic("Y", queues=1, attributes={"+message.type": topic_type})
+        attributes = {"+message.type": topic_type}
+        await admin.create_topic(topic_type, queues=1, attributes=attributes, exists_ok=True)
     async with raw_client(remoting_port(proxy)) as client:
-        answer = await client.ask(to_broker(send("Y", properties=properties, code=code_of_send)))
+        answer = await client.ask(to_broker(send(topic_type, properties=properties, code=code_of_send)))
     assert answer.code == code, answer.remark
     if code == ResponseCode.MESSAGE_ILLEGAL:
         assert f"the expected type is {topic_type}" in (answer.remark or "")

@@ -20,6 +20,7 @@ from rmq_remoting.tiers import InlineTier
 from tests.support.frames import binary_header, raw_frame
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import raw_client
+from tests.support.rows import each_row
 from tests.support.waiting import loop_passes, until
 
 KIB = 1024
@@ -74,16 +75,18 @@ async def running_server(settings: ConnectionSettings | None = None) -> AsyncIte
         await server.stop(grace_seconds=0.2)
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+@each_row("damage", BROKEN)
 @pytest.mark.each_loop
 async def test_a_broken_frame_ends_only_its_own_connection(
-    broken: bytes, caplog: pytest.LogCaptureFixture
+    damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_server() as server, raw_client(server.port) as good, raw_client(server.port) as bad:
         before = [request(10, b"1"), RemotingCommand.request(10, body=b"2")]
         assert (await good.ask(request())).code == 0
 
-        bad.send_bytes(b"".join(map(encode_frame, before)) + broken + encode_frame(request(10, b"after")))
+        bad.send_bytes(
+            b"".join(map(encode_frame, before)) + BROKEN[damage] + encode_frame(request(10, b"after"))
+        )
         answers = await bad.until_closed()
 
         assert [answer.body for answer in answers] == [b"1", b"2"]

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer.main
 
 from rmq_cli.main import app
+from tests.support.rows import each_row
 
 _TESTS = "\n".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
 
@@ -27,7 +27,7 @@ def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any
 _COMMANDS = dict(_commands(typer.main.get_command(app)))
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@each_row("name", _COMMANDS)
 def test_every_command_has_examples_that_it_accepts(name: str) -> None:
     command = _COMMANDS[name]
     title, *examples = command.epilog.split("\n\n")
@@ -38,13 +38,13 @@ def test_every_command_has_examples_that_it_accepts(name: str) -> None:
         command.make_context("rmq", words)  # raises for an unknown option or a wrong value
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@each_row("name", _COMMANDS)
 def test_every_command_says_what_it_does(name: str) -> None:
     first = _COMMANDS[name].help.partition("\n")[0]
     assert first[0].isupper() and len(first) < 100
 
 
-@pytest.mark.parametrize("name", _COMMANDS)
+@each_row("name", _COMMANDS)
 def test_every_command_has_a_test_against_a_broker(name: str) -> None:
     assert re.search(rf"""["']{name}\b""", _TESTS), f"no test runs rmq {name}"
 

@@ -18,8 +18,8 @@ from rmq_broker.store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, Messa
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
 from tests.support.clock import START_MS
-from tests.support.unreadable_pages import UnreadablePages
 from tests.support.rows import each_row
+from tests.support.unreadable_pages import UnreadablePages
 from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from rmq_broker.store.index.batch_keys import BatchKeys, hashes_of_batch
 from rmq_broker.store.index.keys import KeyHasher, hashes_by_columns
 from rmq_remoting.message_properties import find_property
-from tests.support.rows import each_row
 
 _HEAD = "0A000003162E18B4AAC20000ABCD"
 _COUNT = 40
