@@ -4,8 +4,8 @@ docs/mypyc_bugs.md has a program for each:
 
 - A store to an attribute first releases the old value and then stores the new one. Releasing can run other
   code: `__del__`, the callback of a weak reference, or another thread while a memory map is closed. That code
-  reads the attribute, finds the freed object, and the process crashes. Here each store holds the old value
-  until the new one is in its place.
+  reads the attribute, finds the freed object, and the process crashes. Here each store takes the old value
+  out, and releases it once the new one is in its place.
 - A freed closure is offered to the next call before it is cleared. Here this reuse is turned off.
 
 `correct_modules` changes mypyc's intermediate representation. Setters for interpreted code exist as text
@@ -20,20 +20,7 @@ from typing import Final
 
 from mypyc.ir.module_ir import ModuleIRs
 from mypyc.ir.ops import BasicBlock, DecRef, GetAttr, Op, SetAttr
-from mypyc.ir.rtypes import RPrimitive, RTuple, RType, RUnion
 
-# Releasing a value of these types runs no code.
-_PLAIN: Final = frozenset(
-    {
-        "builtins.bool",
-        "builtins.bytes",
-        "builtins.float",
-        "builtins.int",
-        "builtins.None",
-        "builtins.str",
-        "builtins.range",
-    }
-)
 # The end of a setter.
 _SETTER: Final = re.compile(
     r"(?P<release> {4}if \((?P<attribute>self->\w+)[^\n]*\) \{\n"
@@ -85,22 +72,15 @@ def _correct_block(block: BasicBlock) -> None:
     corrected: list[Op] = []
     for op in block.ops:
         if isinstance(op, SetAttr) and _releases(op):
-            old = GetAttr(op.obj, op.attr, op.line, allow_error_value=True)
-            corrected += [old, op, DecRef(old, is_xdec=True, line=op.line)]
+            old = GetAttr(op.obj, op.attr, op.line, borrow=True, allow_error_value=True)
+            # The store of an initializer releases nothing.
+            op.is_init = True
+            is_defined = op.class_type.class_ir.is_always_defined(op.attr)
+            corrected += [old, op, DecRef(old, is_xdec=not is_defined, line=op.line)]
         else:
             corrected.append(op)
     block.ops = corrected
 
 
 def _releases(op: SetAttr) -> bool:
-    """Return whether a store may release an old value, and run other code by that."""
-    return not op.is_init and not op.is_propset and _may_run_code(op.class_type.attr_type(op.attr))
-
-
-def _may_run_code(kind: RType) -> bool:
-    """Return whether releasing a value of this type may run other code."""
-    if isinstance(kind, RUnion):
-        return any(map(_may_run_code, kind.items))
-    if isinstance(kind, RTuple):
-        return any(map(_may_run_code, kind.types))
-    return kind.is_refcounted and not (isinstance(kind, RPrimitive) and kind.name in _PLAIN)
+    return not op.is_init and not op.is_propset and op.class_type.attr_type(op.attr).is_refcounted
