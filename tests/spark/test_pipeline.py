@@ -54,6 +54,7 @@ def _run(work: Path, *options: str) -> str:
     return output
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(_TIMEOUT_SECONDS + 60, func_only=True)
 def test_pipeline_counts_every_line_and_detects_a_wrong_count(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "2000")
