@@ -27,7 +27,7 @@ DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run compile wheel wheels dist test test-all test-interpreted lint format types types-all unit test-long test-crash test-spark-kill test-spark-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
+.PHONY: help install run compile wheel wheels dist test test-all test-interpreted lint format types types-all unit test-long test-crash test-spark-kill test-spark-versions test-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ test-spark-kill: install ## kill Spark's workers and driver, and the broker: RMQ
 
 test-spark-versions: install ## the connector with other PySparks and Pythons: 1 GB and some minutes each
 	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
+
+test-versions: install ## unit tests and a broker on each Python found, both forms: 1.2 GB each; VERSIONS="3.14 3.15"
+	$(BIN)/python -m tests.versions $(VERSIONS)
 
 soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): no growth, no loss
 	$(BIN)/python -m tests.crash.soak

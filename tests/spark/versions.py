@@ -1,15 +1,12 @@
 """Runs all tests of the connector with other versions of PySpark and Python: `make test-spark-versions`.
 
-Each combination has a virtual environment below `build/spark-versions`, created once. A PySpark takes half a
-gigabyte, so continuous integration does not run them. A Python that is not installed is skipped with a
-message.
+Each combination has a virtual environment below `build/spark-versions`. A PySpark takes half a gigabyte, so
+continuous integration does not run them. A Python that is not installed is skipped with a message.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.support.pythons import ROOT, EnvironmentFailed, environment, find_python
+
 # Tests for every PySpark 4, and how to run them; the others need features of 4.2.
 _CONNECTOR: Final = ("tests/unit/spark", "tests/spark")
 _CONNECTOR_BEFORE_LIMITS: Final = (
@@ -70,19 +68,13 @@ COMBINATIONS: Final = (
 )
 
 
-class EnvironmentFailed(Exception):
-    """A virtual environment could not be created; the message has the end of the output."""
-
-
 def main() -> int:
     """Run the tests in the selected combinations. Return 1 if one of them failed."""
     arguments = _arguments()
-    home: Path = arguments.home
-    home.mkdir(parents=True, exist_ok=True)
     verdicts: dict[Combination, str] = {}
     for combination in arguments.combinations or COMBINATIONS:
         try:
-            verdicts[combination] = _verdict(combination, home, arguments.pytest)
+            verdicts[combination] = _verdict(combination, arguments.home, arguments.pytest)
         except EnvironmentFailed as failed:
             verdicts[combination] = f"failed: {failed}"
         print(f"== {combination}: {verdicts[combination]}", flush=True)
@@ -102,7 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "combinations", nargs="*", type=combination, metavar="NAME", help=f"of {', '.join(known)}"
     )
-    parser.add_argument("--home", type=Path, default=_ROOT / "build" / "spark-versions")
+    parser.add_argument("--home", type=Path, default=ROOT / "build" / "spark-versions")
     parser.add_argument(
         "--pytest", action="append", default=[], help="an argument of pytest's, in place of all"
     )
@@ -110,69 +102,24 @@ def _arguments() -> argparse.Namespace:
 
 
 def _verdict(combination: Combination, home: Path, more: Sequence[str]) -> str:
-    interpreter = _interpreter(combination.python)
+    interpreter = find_python(combination.python)
     if interpreter is None:
         return f"not run: there is no Python {combination.python} on this machine"
-    python = _environment(combination, interpreter, home)
+    constraints = "\n".join(_constraints(combination)) + "\n"
+    installed = ("-e", ".[dev]", "pyspark[connect]")
+    python = environment(interpreter, home / str(combination), constraints, installed)
     command: list[str | Path] = [python, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
     command += more or combination.tests()
     print(f"== {' '.join(map(str, command))}", flush=True)
-    done = subprocess.run(command, cwd=_ROOT, check=False)
+    done = subprocess.run(command, cwd=ROOT, check=False)
     return "passed" if done.returncode == 0 else f"failed: pytest ended with {done.returncode}"
 
 
-def _interpreter(version: str) -> Path | None:
-    """Find a Python of that version on the PATH, or among pyenv's, whose shims work for selected versions
-    only.
-    """
-    found = shutil.which(f"python{version}")
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [Path(found)] if found else []
-    candidates += sorted(pyenv.glob(f"{version}.*/bin/python{version}"))
-    return next((path for path in candidates if _works(path)), None)
-
-
-def _works(python: Path) -> bool:
-    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
-
-
-def _environment(combination: Combination, interpreter: Path, home: Path) -> Path:
-    """Return the Python of a complete environment. Raises EnvironmentFailed."""
-    folder = home / str(combination)
-    python = folder / "bin" / "python"
-    complete = folder / ".installed"
-    if complete.exists():
-        return python
-    print(f"== {combination}: making {folder}", flush=True)
-    constraints = home / f"{combination}.txt"
-    constraints.write_text("\n".join(_constraints(combination)) + "\n")
-    _run([interpreter, "-m", "venv", "--clear", folder])
-    install: list[str | Path] = [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-c",
-        constraints,
-    ]
-    _run([*install, "-e", ".[dev]", "pyspark[connect]"])
-    complete.touch()
-    return python
-
-
 def _constraints(combination: Combination) -> Iterable[str]:
-    for line in (_ROOT / "constraints.txt").read_text().splitlines():
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
         if line.partition("==")[0].lower() not in _NOT_PINNED:
             yield line
     yield f"pyspark=={combination.pyspark}"
-
-
-def _run(command: Sequence[str | Path]) -> None:
-    done = subprocess.run(command, cwd=_ROOT, check=False)
-    if done.returncode != 0:
-        raise EnvironmentFailed(f"{' '.join(map(str, command))} ended with {done.returncode}")
 
 
 if __name__ == "__main__":
