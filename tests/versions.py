@@ -127,7 +127,7 @@ def _compiled(python: Path, folder: Path) -> Path:
     for old in (wheels, packages):
         shutil.rmtree(old, ignore_errors=True)
     pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    compiling = {"HATCH_BUILD_HOOK_ENABLE_CUSTOM": "true"}
+    compiling = {"RMQ_COMPILE": "1"}
     run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, "."], compiling)
     run([*pip, "install", "--no-deps", "--target", packages, *wheels.glob("rmq-*.whl")])
     return packages

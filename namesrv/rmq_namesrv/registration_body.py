@@ -35,7 +35,7 @@ from rmq_remoting.errors import BodyError, shown
 from .routes import QueueNumbers
 from .slices import Steps
 
-_PIECE_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 64 * 1024
 _CHECKSUM_PIECE_BYTES: Final = 256 * 1024
 _MAX_ATTEMPTS: Final = 4
 # A broker has some thousands of topics. Without a bound a frame could hold two million of them.
@@ -82,7 +82,7 @@ def read_registration(body: bytes) -> Steps[RegisteredTopics]:
     """Decode a registration that is not compressed. Raises BodyError."""
     if not body:
         return RegisteredTopics()
-    if len(body) > _PIECE_BYTES:
+    if len(body) > PIECE_BYTES:
         topics = _Topics()
         rest = yield from _read_table(body, topics)
         if rest is not None:
@@ -130,8 +130,8 @@ def _read_table(body: bytes, topics: _Topics) -> Steps[object | None]:
     position = begin + len(_TABLE_BEGIN)
     if begin < 0 or body.find(_TABLE_BEGIN, position) >= 0:
         return None
-    while len(body) - position > _PIECE_BYTES:
-        piece = _first_whole(body, position, _BETWEEN, position + _PIECE_BYTES)
+    while len(body) - position > PIECE_BYTES:
+        piece = _first_whole(body, position, _BETWEEN, position + PIECE_BYTES)
         if piece is None:
             break  # near the end of the table, or not a table in Apache's layout
         members, position = piece

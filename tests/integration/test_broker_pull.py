@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import rmq_broker.network.listeners
 from rmq_broker.store.api import ColdLog
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
@@ -433,9 +432,9 @@ async def test_a_graceful_shutdown_during_cold_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_in_time: bool
 ) -> None:
     """Waiting pulls are answered unless that takes longer than the time-out of the shutdown."""
-    monkeypatch.setattr(rmq_broker.network.listeners, "_DRAIN_SECONDS", 20.0 if ends_in_time else 0.05)
     broker = RunningBroker(broker_configuration(tmp_path, pullColdThreadPoolNums=2))
     await broker.start()
+    broker.broker.listeners.drain_seconds = 20.0 if ends_in_time else 0.05
     async with broker.client() as client:
         await _fill(client, "T", 3)
         disk = _Disk(broker, monkeypatch)

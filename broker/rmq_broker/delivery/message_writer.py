@@ -159,7 +159,7 @@ class MessageWriter:
 
         (Apache RocketMQ 5.3.3, HookUtils.transformDelayLevelMessage.)
         """
-        properties = _delayed_properties(message, level)
+        properties = delayed_properties(message, level)
         delay_ms = self.levels.delay_ms(level)
         written = self._append(message, SCHEDULE_TOPIC, queue_of_level(level), properties, delay_ms)
         self._count_delayed(SCHEDULE_TOPIC, written.size_bytes)
@@ -238,7 +238,7 @@ def _template_bytes(key: _TemplateKey, template: RecordTemplate) -> int:
     return _TEMPLATE_BYTES + 2 * len(key[0])
 
 
-def _delayed_properties(message: InnerMessage, level: int) -> bytes:
+def delayed_properties(message: InnerMessage, level: int) -> bytes:
     """Return the properties of a delayed message: with its level, and the topic and queue that it is for."""
     properties = message.properties
     delay = b"DELAY\x01%d\x02" % level

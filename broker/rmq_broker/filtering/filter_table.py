@@ -64,7 +64,15 @@ class ConsumerFilter:
 class ConsumerFilterTable:
     """Filters by topic and group, kept for a while after their last subscriber has gone."""
 
-    def __init__(self, settings: FilterSettings, expressions: Expressions, now_ms: ClockMs) -> None:
+    def __init__(
+        self,
+        settings: FilterSettings,
+        expressions: Expressions,
+        now_ms: ClockMs,
+        *,
+        most_filters: int = _MOST_FILTERS,
+    ) -> None:
+        """`most_filters`: the number of filters above which those without subscribers are dropped."""
         self.bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num)
         self._settings = settings
         self._expressions = expressions
@@ -73,7 +81,7 @@ class ConsumerFilterTable:
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
         self._topics_of: dict[str, set[str]] = {}  # by group: a heartbeat costs only its own topics
         self._count = 0
-        self._search_above = _MOST_FILTERS  # number of filters at which those without subscribers are dropped
+        self._most_filters = self._search_above = most_filters
         self._listeners: list[Callable[[], None]] = []
 
     # --- looking up ---
@@ -248,7 +256,7 @@ class ConsumerFilterTable:
             for dead in [each for each in self._all() if each.is_dead]:
                 self._drop(dead)
             # With many filters in use, a search for each new one would take the loop's time.
-            self._search_above = max(_MOST_FILTERS, self._count + self._count // 4)
+            self._search_above = max(self._most_filters, self._count + self._count // 4)
 
     def _drop(self, known: ConsumerFilter) -> bool:
         groups = self._table[known.topic]

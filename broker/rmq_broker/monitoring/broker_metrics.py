@@ -171,7 +171,7 @@ class BrokerCollector:
         observed = self._observed
         producers: dict[tuple[str, ...], int] = {}
         for client in observed.producers.clients():
-            producer = (client.language.name.lower(), _version_text(client.version), "remoting")
+            producer = (client.language.name.lower(), version_text(client.version), "remoting")
             producers[producer] = producers.get(producer, 0) + 1
         yield Family(
             "rocketmq_producer_connections",
@@ -186,7 +186,7 @@ class BrokerCollector:
                 consumer = (
                     group.name,
                     client.language.name.lower(),
-                    _version_text(client.version),
+                    version_text(client.version),
                     _CONSUME_MODES[group.consume_type],
                     "remoting",
                     _boolean(is_system_group(group.name)),
@@ -281,7 +281,7 @@ def _by_type(
             yield (name, "delay", system[name]), delayed
 
 
-def _version_text(version: int) -> str:
+def version_text(version: int) -> str:
     """Return a client's version as in Apache's labels, e.g. `v5_3_3`; below version 4 the bare number."""
     if version > _LAST_VERSION:
         return "higher_version"

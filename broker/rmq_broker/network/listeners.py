@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker")
 
-# How long a stop waits for the requests under way.
 _DRAIN_SECONDS: Final = 3.0
 
 
@@ -43,6 +42,8 @@ class Listeners:
         on_close: Callable[[Connection], None],
     ) -> None:
         """`on_close` is called at the end of every connection. Reads the files of TLS; raises StartError."""
+        # How long a stop waits for the requests under way.
+        self.drain_seconds = _DRAIN_SECONDS
         self._settings = settings
         self._ports = ports
         self._replicas = replicas
@@ -77,8 +78,8 @@ class Listeners:
 
     async def drain(self) -> None:
         """Wait until the requests under way are answered, for some seconds at most."""
-        if not await all_answered(self.main.dispatcher, _DRAIN_SECONDS):
-            log.warning("stopping with unanswered requests after_seconds=%.0f", _DRAIN_SECONDS)
+        if not await all_answered(self.main.dispatcher, self.drain_seconds):
+            log.warning("stopping with unanswered requests after_seconds=%.0f", self.drain_seconds)
 
     async def stop(self) -> None:
         """Close all connections, those of replicas last, and end the threads of the tiers."""

@@ -59,7 +59,7 @@ class DeadLetters:
     ) -> None:
         self._topic = settings.dead_letter_topic
         self._file = (
-            None if settings.dead_letter_path is None else _DeadLetterFile(settings.dead_letter_path, task)
+            None if settings.dead_letter_path is None else DeadLetterFile(settings.dead_letter_path, task)
         )
         self._sender = sender
         self._unique_keys = unique_keys
@@ -147,7 +147,7 @@ class DeadLetters:
         )
 
 
-class _DeadLetterFile:
+class DeadLetterFile:
     """One Parquet file in a folder of any file system that Arrow knows, created with the first row."""
 
     def __init__(self, folder: str, task: TaskId) -> None:

@@ -87,7 +87,7 @@ def test_an_empty_body_has_no_topics() -> None:
 
 def test_a_large_body_is_decoded_in_pieces() -> None:
     body = body_of(large()).encode()
-    assert len(body) > 8 * registration_body._PIECE_BYTES
+    assert len(body) > 8 * registration_body.PIECE_BYTES
     assert read(body) == RegisteredTopics(VERSION, expected(), {})
     assert pauses(body) > 10
 
@@ -129,7 +129,7 @@ def test_fastjsons_spellings_are_accepted(topics: object) -> None:
 
 def test_an_indented_body_is_decoded_as_a_whole() -> None:
     body = orjson.dumps(orjson.loads(body_of(large(500)).encode()), option=orjson.OPT_INDENT_2)
-    assert len(body) > registration_body._PIECE_BYTES
+    assert len(body) > registration_body.PIECE_BYTES
     assert read(body).topics == expected(500)
 
 
@@ -173,7 +173,7 @@ def test_the_size_of_pieces_does_not_matter(
         name: QueueNumbers(perm, number, number, 0) for name, (perm, number, _) in topics.items()
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registration_body, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(registration_body, "PIECE_BYTES", piece_bytes)
         assert read(body) == whole
 
 

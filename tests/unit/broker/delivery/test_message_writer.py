@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_broker.delivery.message_writer import Written, _delayed_properties
+from rmq_broker.delivery.message_writer import Written, delayed_properties
 from rmq_broker.store.api import MessageRejected
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties
@@ -57,7 +57,7 @@ async def test_properties_of_delayed_messages(fields: list[tuple[str, str]], end
     expected = decode_properties(message.properties)
     expected.pop("TIMER_DELAY_SEC", None)
 
-    found = decode_properties(_delayed_properties(message, 3))
+    found = decode_properties(delayed_properties(message, 3))
 
     assert found == {**expected, "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "7"}
 

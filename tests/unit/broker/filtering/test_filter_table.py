@@ -22,9 +22,9 @@ _GOLDEN = DATA / "protocol" / "config" / "consumerFilter.json"
 class _Table(ConsumerFilterTable):
     """A table that counts its changes."""
 
-    def __init__(self, clock: Clock | None = None, **keys: object) -> None:
+    def __init__(self, clock: Clock | None = None, *, most_filters: int = 10_000, **keys: object) -> None:
         settings = broker_settings(**keys)
-        super().__init__(settings, Expressions(settings), clock or Clock())
+        super().__init__(settings, Expressions(settings), clock or Clock(), most_filters=most_filters)
         self.changes = 0
         self.on_change(self._count_change)
 
@@ -139,9 +139,8 @@ def test_unsubscribed_filter_is_dead_after_clock_step_back() -> None:
     assert len(table) == 0
 
 
-def test_number_of_dead_filters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmq_broker.filtering.filter_table._MOST_FILTERS", 10)
-    table = _Table()
+def test_number_of_dead_filters_is_bounded() -> None:
+    table = _Table(most_filters=10)
     table.register("alive", [_sql("a > 5", 1)])
     for number in range(100):
         table.register(f"CG{number}", [_sql("a > 5", 1)])
@@ -151,8 +150,7 @@ def test_number_of_dead_filters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_many_filters_in_use_are_not_searched_for_each_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmq_broker.filtering.filter_table._MOST_FILTERS", 10)
-    table, searches = _Table(), 0
+    table, searches = _Table(most_filters=10), 0
     search = table._all
 
     def counted() -> Iterator[ConsumerFilter]:

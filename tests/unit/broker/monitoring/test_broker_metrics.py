@@ -11,7 +11,7 @@ from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.clients.producers import ProducerTable
 from rmq_broker.clients.queue_locks import QueueLocks
 from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.monitoring.broker_metrics import BrokerCollector, Observed, _version_text
+from rmq_broker.monitoring.broker_metrics import BrokerCollector, Observed, version_text
 from rmq_broker.offsets.table import ConsumerOffsetTable, key_of
 from rmq_broker.pop.check_point import CheckPoint, CheckPointKey
 from rmq_broker.pop.in_flight import InFlight
@@ -45,7 +45,7 @@ from tests.support.peers import Peer
     ],
 )
 def test_versions_have_apaches_names(version: int, text: str) -> None:
-    assert _version_text(version) == text
+    assert version_text(version) == text
 
 
 def _in_flight(messages: int) -> InFlight:

@@ -8,7 +8,6 @@ import socket
 
 import pytest
 
-from rmq_broker.network import listeners as module
 from rmq_broker.network.address import BoundPorts, bind_ports
 from rmq_broker.network.listeners import Listeners
 from rmq_broker.replication.serving import ReplicaServer
@@ -55,9 +54,8 @@ async def test_a_port_that_another_process_listens_on_by_now_is_named() -> None:
 
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_draining_waits_for_requests_under_way(
-    is_answered: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    is_answered: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_DRAIN_SECONDS", 20.0 if is_answered else 0.05)
     promised: list[asyncio.Future[Answer]] = []
 
     def hold(connection: object, command: object) -> asyncio.Future[Answer]:
@@ -67,6 +65,7 @@ async def test_draining_waits_for_requests_under_way(
     dispatcher = Dispatcher()
     dispatcher.register([_CODE], hold, InlineTier("held", capacity=1, max_wait_ms=60_000))
     listeners = _listeners(_settings(), dispatcher)
+    listeners.drain_seconds = 20.0 if is_answered else 0.05
     await listeners.start()
     async with raw_client(listeners.main.port) as client:
         command = request(_CODE)

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from pyspark_rocketmq.errors import OptionError, RowRefused
-from pyspark_rocketmq.sink.dead_letters import DeadLetters, _DeadLetterFile, check_folder
+from pyspark_rocketmq.sink.dead_letters import DeadLetterFile, DeadLetters, check_folder
 from pyspark_rocketmq.sink.encoding import RowEncoder
 from pyspark_rocketmq.sink.producer_pool import BlockingSender
 from pyspark_rocketmq.sink.row_ids import TaskId
@@ -211,7 +211,7 @@ def test_dead_letters_keep_tags_and_keys_from_properties(write: _Write) -> None:
     ],
 )
 def test_write_id_is_quoted_in_file_names(tmp_path: Path, write_id: str, name: str) -> None:
-    file = _DeadLetterFile(str(tmp_path / "dead"), TaskId(write_id, "0", 1))
+    file = DeadLetterFile(str(tmp_path / "dead"), TaskId(write_id, "0", 1))
     file.add(rows(body=[b"a"]), pa.array([b"id"]), ["reason"])
     file.close()
     assert [path.name for path in (tmp_path / "dead").iterdir()] == [name]
