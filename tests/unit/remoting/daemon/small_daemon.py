@@ -91,7 +91,14 @@ def command(arguments: Sequence[str]) -> int:
             await asyncio.Event().wait()
         return SmallDaemon(supervisor, options.fault)
 
-    return run_daemon(build, ready_file=options.ready_file, stop_timeout_seconds=0.3, watchdog_seconds=0.2)
+    # Times that no test waits for are longer than a busy machine takes.
+    hangs, is_killed = options.fault == "stop hangs", options.fault in ("thread stays", "loop hangs")
+    return run_daemon(
+        build,
+        ready_file=options.ready_file,
+        stop_timeout_seconds=0.3 if hangs or is_killed else 20.0,
+        watchdog_seconds=0.2 if is_killed else 20.0,
+    )
 
 
 if __name__ == "__main__":
