@@ -44,8 +44,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     copies read on the executors. Connections are therefore opened on first use.
     """
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        """`schema`: the Arrow schema that Spark expects.
+    def __init__(self, options: ReadOptions, schema: pa.Schema, offsets: StreamOffsets | None = None) -> None:
+        """`schema`: the Arrow schema that Spark expects. `offsets`: None for those of the options' cluster.
 
         Raises OptionError for limits per trigger that this version of PySpark does not support.
         """
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._tasks = replace(task_settings(options, schema), group_by_query=options.group_id is None)
         self._cluster: Cluster | None = None
-        self._offsets: StreamOffsets | None = None
+        self._offsets = offsets
         self._mark = RunningMark()
 
     def __getstate__(self) -> dict[str, TaskSettings]:

@@ -23,6 +23,7 @@ from rmq_client import (
     UsageError,
     blocking,
 )
+from rmq_client.producer.transactions import Transactions
 from rmq_client.results import SendStatus
 from tests.support.clusters import ClusterBroker, running_cluster
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
@@ -158,14 +159,14 @@ async def test_a_message_without_send_ok_is_rolled_back(
 ) -> None:
     async with Producer(cluster.address, group="p") as producer:
         transaction = producer.transaction(Message("T", b"no"))
-        send_half = producer._transactions.send_half
+        send_half = Transactions.send_half
 
-        async def unsafe(message: Message, **where: object) -> object:
-            sent = await send_half(message, **where)
+        async def unsafe(transactions: Transactions, message: Message, **where: object) -> object:
+            sent = await send_half(transactions, message, **where)
             sent.status = SendStatus.FLUSH_DISK_TIMEOUT
             return sent
 
-        monkeypatch.setattr(producer._transactions, "send_half", unsafe)
+        monkeypatch.setattr(Transactions, "send_half", unsafe)
         with pytest.raises(TransactionNotBegun, match="FLUSH_DISK_TIMEOUT"):
             async with transaction:
                 pytest.fail("the block must not begin")

@@ -6,6 +6,7 @@ import pytest
 
 import pyspark_rocketmq
 from pyspark_rocketmq import spark_versions, stream_reader
+from pyspark_rocketmq.columns import arrow_schema
 from pyspark_rocketmq.driver.stream_offsets import StreamOffsets
 from pyspark_rocketmq.errors import ConnectorError, OptionError
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
@@ -28,6 +29,11 @@ def _reader(**given: str) -> StreamReader:
     return made.streamReader(made.schema())
 
 
+def _reader_of(view: FakeDriverCluster, **given: str) -> StreamReader:
+    options = ReadOptions.for_stream({**_ADDRESS, "subscribe": "T", **given})
+    return StreamReader(options, arrow_schema(["body"]), StreamOffsets(view.as_cluster(), options))
+
+
 @pytest.mark.usefixtures("no_limits")
 @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
 def test_unsupported_limits_per_trigger_are_rejected(option: str) -> None:
@@ -37,11 +43,9 @@ def test_unsupported_limits_per_trigger_are_rejected(option: str) -> None:
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_new_queue_is_read_from_its_first_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_queue_is_read_from_its_first_message() -> None:
     view = FakeDriverCluster({_OLD: (0, 5)})
-    reader = _reader()
-    options = ReadOptions.for_stream({**_ADDRESS, "subscribe": "T"})
-    monkeypatch.setattr(reader, "_offsets", StreamOffsets(view.as_cluster(), options))
+    reader = _reader_of(view)
     start = reader.initialOffset()
     view.held[_NEW] = (2, 7)
     tasks = reader.partitions(start, reader.latestOffset())
@@ -51,13 +55,9 @@ def test_new_queue_is_read_from_its_first_message(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_commit_updates_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_updates_the_group() -> None:
     view = FakeDriverCluster({_OLD: (0, 5)})
-    reader = _reader(groupId="G", commitOffsetsToGroup="true")
-    options = ReadOptions.for_stream(
-        {**_ADDRESS, "subscribe": "T", "groupId": "G", "commitOffsetsToGroup": "true"}
-    )
-    monkeypatch.setattr(reader, "_offsets", StreamOffsets(view.as_cluster(), options))
+    reader = _reader_of(view, groupId="G", commitOffsetsToGroup="true")
     reader.commit(QueueOffsets({_OLD: 4}).to_nested())
     assert view.groups == {"G": {_OLD: 4}}
 

@@ -152,14 +152,11 @@ def test_loss_in_the_last_batch_of_a_drain_causes_one_more_batch() -> None:
 
 
 @pytest.mark.parametrize(("fails", "address"), [("false", ADDRESS), ("true", None)])
-def test_partitions_tell_tasks_where_to_report(
-    monkeypatch: pytest.MonkeyPatch, fails: str, address: ReportAddress | None
-) -> None:
+def test_partitions_tell_tasks_where_to_report(fails: str, address: ReportAddress | None) -> None:
     where = {"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T", "failOnDataLoss": fails}
     collector = FakeCollector()
-    reader = StreamReader(ReadOptions.for_stream(where), arrow_schema(["body"]))
     offsets = query(FakeDriverCluster({A: (0, 10)}), collector, failOnDataLoss=fails)
-    monkeypatch.setattr(reader, "_offsets", offsets)
+    reader = StreamReader(ReadOptions.for_stream(where), arrow_schema(["body"]), offsets)
     (partition,) = reader.partitions({"T": {"a": {"0": 0}}}, {"T": {"a": {"0": 10}}})
     assert isinstance(partition, TaskPartition)
     if not HAS_TRIGGER_LIMITS:
