@@ -46,7 +46,10 @@ def calls():
 
 def test_fails(): assert False
 def test_counts(): assert count_down(2) == 0
-def test_first(calls): assert True
+def test_first(calls, subtests):
+    with subtests.test("skipped"):
+        pytest.skip("does not matter")
+def test_skipped(calls): pytest.skip("without a JDK")
 def test_second(calls): assert calls == [1]
 def test_counts_in_another_process():
     code = "from rmq_broker.offsets.table import count_down; print(count_down(0))"
@@ -88,10 +91,12 @@ def test_tests_that_reach_a_mutation_kill_it_or_not(
         "test_fails": (),
         "test_counts": (comparison.id, endless.id),
         "test_first": (dropped.id,),
+        "test_skipped": (dropped.id,),
         "test_second": (dropped.id,),
         "test_counts_in_another_process": (comparison.id,),
     }
-    assert [test.name for test in tests if test.outcome == "failed"] == [f"{_TESTS}::test_fails"]
+    others = {test.name: test.outcome for test in tests if test.outcome != "passed"}
+    assert others == {f"{_TESTS}::test_fails": "failed", f"{_TESTS}::test_skipped": "skipped"}
 
     def outcome(mutation: Mutation) -> tuple[str, str]:
         verdict = judge(checkout, mutation, _STAGE, tests, 60)

@@ -74,11 +74,23 @@ class Stage:
     options: tuple[str, ...] = ()
 
 
-# `unit` is `make unit`; `all` is what `make test` runs beside `unit` and `test`.
+# `unit` and `test` together are what `make test` runs, and `all` is what `make test-all` runs.
+_QUICK: Final = ("--part", "quick")
 STAGES: Final = (
-    Stage("unit", ("tests/unit",), bound_s=300),
-    Stage("test", ("tests/integration",), bound_s=600),
+    Stage("unit", ("tests/unit",), bound_s=300, options=_QUICK),
     Stage(
-        "all", ("tests/cluster", "tests/crash", "tests/deploy", "tests/interop", "tests/spark"), bound_s=1800
+        "test",
+        (
+            "tests/integration",
+            "tests/cluster",
+            "tests/crash",
+            "tests/deploy",
+            "tests/interop",
+            "tests/pages",
+            "tests/spark",
+        ),
+        bound_s=600,
+        options=_QUICK,
     ),
+    Stage("all", ("tests",), bound_s=1800, options=("--part", "rest")),
 )

@@ -62,7 +62,9 @@ class _Recorder:
             self._outcomes.write(json.dumps(record) + "\n")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.outcome != "passed" and self._outcome != "failed":
+        # A test of which a subtest is skipped has run.
+        is_skipped = report.skipped and not isinstance(report, pytest.SubtestReport)
+        if report.failed or (is_skipped and self._outcome == "passed"):
             self._outcome = report.outcome
 
     @pytest.hookimpl(wrapper=True)
