@@ -39,10 +39,11 @@ class _Pool:
     """A pool of one thread over a disk, and a clock."""
 
     def __init__(self, capacity: int = 2) -> None:
-        self.tier = PoolTier("pull_cold", threads=1, capacity=capacity, max_wait_ms=5000)
         self.now = 1000.0
+        clock = lambda: self.now  # noqa: E731 (for both)
+        self.tier = PoolTier("pull_cold", threads=1, capacity=capacity, max_wait_ms=5000, clock=clock)
         self.disk = _Disk()
-        self.cold = ColdReads(self.tier, lambda: self.now)
+        self.cold = ColdReads(self.tier, clock)
 
     def run(self, name: str, connection: Connection | None = None) -> asyncio.Task[str]:
         return asyncio.create_task(
@@ -66,13 +67,11 @@ async def _pool(capacity: int = 2) -> AsyncIterator[_Pool]:
         pool.tier.stop()
 
 
-async def test_the_longest_wait_for_a_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("rmq_remoting.tiers.time.monotonic", lambda: now)
+async def test_the_longest_wait_for_a_thread_is_told() -> None:
     async with _pool() as pool:
         reads = [pool.run("a"), pool.run("b")]
         await until(lambda: pool.disk.begun == ["a"])
-        now = 101.5
+        pool.now += 1.5
         assert pool.tier.head_wait_seconds() == 1.5
         reads[1].cancel()
         await until(reads[1].done)
