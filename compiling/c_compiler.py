@@ -16,7 +16,7 @@ from typing import Final
 
 from .c_files import LIBRARY, CCode, CompilationFailed
 
-# With -Og a build takes 0.7 of the CPU, and a send 8 % more instructions. With -O2 a build takes 1.8 of the CPU.
+# With -Og a build takes 0.7 of the CPU, and a send 8 % more instructions. With -O2 a build takes 1.8 of it.
 # -fwrapv and -fno-strict-aliasing are what Python's own headers need.
 FLAGS: Final = ("-O1", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-DNDEBUG", "-w")
 # Each joined file reads the headers of Python and mypyc once. More of them keep all cores busy to the end.

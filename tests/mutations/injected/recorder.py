@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import rmq_mutation_probe as probe  # type: ignore[import-not-found]  # its name beside a checkout
+import rmq_mutation_probe as probe  # its name beside a checkout
 
 _FOLDER: Final = Path(__file__).parent
 # Rows of tests begin at 1, those of fixtures that tests share begin here.
