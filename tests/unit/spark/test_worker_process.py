@@ -29,7 +29,7 @@ def test_only_the_first_task_of_a_process_freezes_objects() -> None:
         assert gc.get_freeze_count() <= frozen
         assert len(kept) == 5000
     finally:
-        gc.unfreeze()
+        gc.freeze()
         prepare_worker.cache_clear()
 
 
@@ -39,13 +39,14 @@ def test_garbage_of_other_code_is_not_kept() -> None:
             self.itself = self
 
     prepare_worker.cache_clear()
+    gc.unfreeze()
     node = weakref.ref(Node())
     assert node() is not None
     try:
         prepare_worker()
         assert node() is None
     finally:
-        gc.unfreeze()
+        gc.freeze()
         prepare_worker.cache_clear()
 
 
@@ -59,6 +60,6 @@ def test_option_leaves_the_worker_as_it_is(tunes: bool) -> None:
         assert list(read_task(ReadTask(()), settings)) == []
         assert (gc.get_freeze_count() > 0) is tunes
     finally:
-        gc.unfreeze()
+        gc.freeze()
         prepare_worker.cache_clear()
         connection_pool().close()
