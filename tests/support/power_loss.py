@@ -73,7 +73,7 @@ class SyncedMemory:
         """Note one flush: the present content of the file is on the disk when the call returns."""
         if call.is_folder:
             self._note_names(Path(call.path))
-        elif self._is_inside(Path(call.path)):
+        elif self._is_inside(call.path):
             if not self._strict_names and (call.path, call.inode) not in self._named:
                 self._note_way_to(Path(call.path), call.inode)
             if call.map is None:
@@ -90,7 +90,7 @@ class SyncedMemory:
 
     def written(self, call: WriteCall) -> None:
         """Keep what pages hold before they are changed: it may be what got to the disk."""
-        if not self._is_inside(Path(call.path)):
+        if not self._is_inside(call.path):
             return
         notes = []
         for at in range(0, len(call.content), _PAGE_BYTES):
@@ -105,7 +105,7 @@ class SyncedMemory:
 
     def lost(self, call: FlushCall) -> None:
         """Note a failed flush: later flushes skip its pages until they are written again, as on Linux."""
-        if not self._is_inside(Path(call.path)):
+        if not self._is_inside(call.path):
             return
         if call.map is None:
             self.pin(call.descriptor)
@@ -122,7 +122,7 @@ class SyncedMemory:
 
     def pin(self, descriptor: int) -> None:
         """Keep a file as long as this memory, so that its inode number is not reused."""
-        if not self._is_inside(Path(os.readlink(f"/proc/self/fd/{descriptor}"))):  # noqa: PTH115
+        if not self._is_inside(os.readlink(f"/proc/self/fd/{descriptor}")):  # noqa: PTH115
             return
         pin = self._pins / str(os.fstat(descriptor).st_ino)
         if pin.exists():
@@ -135,8 +135,8 @@ class SyncedMemory:
         finally:
             os.close(anywhere)
 
-    def _is_inside(self, path: Path) -> bool:
-        return path.is_relative_to(self._root)
+    def _is_inside(self, path: str) -> bool:
+        return f"{path}/".startswith(f"{self._root}/")
 
     def _take_all(self, folder: Path) -> None:
         for path in folder.iterdir():
@@ -149,7 +149,7 @@ class SyncedMemory:
         self._note_names(folder)
 
     def _note_names(self, folder: Path) -> None:
-        if not self._is_inside(folder):
+        if not self._is_inside(str(folder)):
             return
         names: _Names = {}
         with os.scandir(folder) as entries:
@@ -177,7 +177,7 @@ class SyncedMemory:
 
     def _note_earlier(self, inode: int, notes: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self._earlier / str(inode), flags, 0o644)
+        descriptor = os.open(f"{self._earlier}/{inode}", flags, 0o644)
         try:
             os.write(descriptor, notes)
         finally:
@@ -225,7 +225,7 @@ class SyncedMemory:
         return parts
 
     def _write(self, inode: int, position: int, content: bytes, size: int) -> None:
-        descriptor = os.open(self._content / str(inode), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(f"{self._content}/{inode}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             for at, part in self._kept_parts(inode, position, content):
                 _pwrite(descriptor, part, at)

@@ -199,12 +199,12 @@ def test_clean_stops_and_restarts(tmp_path: Path, seed: int) -> None:
 def test_a_kill_after_any_message(tmp_path: Path, seed: int, same_boot: bool) -> None:
     """The directory is copied while messages are put, as a killed process leaves it."""
     chance = random.Random(seed)
-    indexed = Indexed(tmp_path / "0", maxIndexNum=chance.choice([20, 150, 1000])).open()
+    indexed = Indexed(tmp_path / "0", maxIndexNum=chance.choice([20, 75, 500])).open()
     for turn in range(1, 5):
-        some(indexed, chance.randrange(1, 100), seed)
+        some(indexed, chance.randrange(1, 50), seed)
         if chance.random() < 0.7:
             indexed.index.catch_up()
-        some(indexed, chance.randrange(1, 200), seed)
+        some(indexed, chance.randrange(1, 100), seed)
         flushed_ms = indexed.index.flushed_timestamp_ms
         shutil.copytree(indexed.root, tmp_path / str(turn))
         indexed.index.close()
@@ -502,9 +502,9 @@ def test_a_flush_that_fails_in_a_stop(tmp_path: Path, flushes: _FailingFlushes) 
 @pytest.mark.parametrize("seed", range(3))
 async def test_catching_up_while_messages_are_appended(tmp_path: Path, seed: int) -> None:
     indexed = Indexed(tmp_path).open()
-    some(indexed, 300, seed)
+    some(indexed, 150, seed)
     async with running(indexed):
-        for _ in range(60):
+        for _ in range(30):
             some(indexed, 5, seed)
             await asyncio.sleep(0)
         await live(indexed)

@@ -87,7 +87,7 @@ class _Machine:
 
     async def put(self) -> None:
         """Store messages under one key or several, or a batch."""
-        for _ in range(self._chance.choice([1, 10, 100])):
+        for _ in range(self._chance.choice([1, 10, 50])):
             for path in (self._disk.root / "index").glob("*"):
                 self._disk.note_content(path)
             key, self._messages = unique(self._messages), self._messages + 1
