@@ -30,10 +30,10 @@ from tests.support.stores import (
     stopped_cleanly,
 )
 
-MESSAGES = 700
+MESSAGES = 200
 KEPT_FILES = ("checkpoint", "rmq_checkpoint", "rmq_queues.json", "rmq_index.json", "rmq_boot_id", "lock")
-# Several index files. All starts use these sizes, or the files would have a wrong size.
-SIZES: dict[str, Any] = {"maxIndexNum": 200}
+# Several files of each kind. All starts use these sizes, or the files would have a wrong size.
+SIZES: dict[str, Any] = {"log_file_bytes": 16 * 1024, "queue_file_bytes": 60 * 20, "maxIndexNum": 60}
 
 Damage = Callable[[Path], object]
 Stop = Callable[[Path], None]
@@ -183,7 +183,7 @@ def test_a_log_file_of_another_size_is_refused(written: Path, tmp_path: Path, ch
     wrong = content[:change] if change < 0 else content + bytes(change)
     file.write_bytes(wrong)
     with pytest.raises(StoreDamaged, match=f"{file.name} has {len(wrong)} bytes instead of {len(content)}"):
-        opened(root)
+        opened(root, **SIZES)
     assert file.read_bytes() == wrong
     file.write_bytes(content)
     check_whole(root)
