@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import runpy
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -40,38 +39,30 @@ def test_the_page_is_what_its_script_writes(script: str, page: str) -> None:
 
 
 @cache
-def _nodes() -> list[ast.AST]:
-    """Return the attributes and constants in the daemons' code."""
-    packages = [Path(str(package.__file__)).parent for package in (rmq_remoting, rmq_namesrv, rmq_broker)]
-    trees = [ast.parse(path.read_text()) for package in packages for path in package.rglob("*.py")]
-    return [
-        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Constant)
-    ]
-
-
-def _names_of_metrics() -> Iterator[str]:
-    """Iterate over the constants in the daemons' code that look like the names of metrics."""
-    for node in _nodes():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _METRIC.fullmatch(node.value):
-            yield node.value
+def _of_daemons() -> tuple[set[str], set[str]]:
+    """Return the constants in the daemons' code that look like metrics, and the attributes it reads."""
+    metrics, read = set(), set()
+    for package in (rmq_remoting, rmq_namesrv, rmq_broker):
+        for path in Path(str(package.__file__)).parent.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant):
+                    if isinstance(node.value, str) and _METRIC.fullmatch(node.value):
+                        metrics.add(node.value)
+                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    read.add(node.attr)
+    return metrics, read
 
 
 def test_the_page_of_metrics_is_complete() -> None:
     text = (DOCS / "metrics.md").read_text()
-    missing = {name for name in _names_of_metrics() if f"`{name}`" not in text}
+    metrics, _ = _of_daemons()
+    missing = {name for name in metrics if f"`{name}`" not in text}
     assert missing - _NO_METRICS == set()
-
-
-def _attributes_read() -> Iterator[str]:
-    """Iterate over the names of all attributes that the daemons read."""
-    for node in _nodes():
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            yield node.attr
 
 
 @pytest.mark.parametrize("model", [BrokerSettings, NamesrvSettings])
 def test_a_setting_without_effect_says_so(model: type[SettingsGroup]) -> None:
-    read = set(_attributes_read())
+    _, read = _of_daemons()
     silent = [
         info.key
         for info in describe_settings(model)
