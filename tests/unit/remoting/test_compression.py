@@ -147,11 +147,11 @@ def test_a_bomb_is_stopped_before_it_fills_memory(compression: CompressionType) 
 
 
 def _kib_used_by_a_bomb(compression: CompressionType, *library: str) -> int:
-    """Return the memory for a body of 400 MiB where 16 MiB are allowed.
+    """Return the memory for a body of 200 MiB where 16 MiB are allowed.
 
     It is not `ru_maxrss`, in which a child begins with the maximum of its parent.
     """
-    bomb = compress(bytes(400 << 20), compression)
+    bomb = compress(bytes(200 << 20), compression)
     assert len(bomb) < 4 << 20
     child = subprocess.run(
         [sys.executable, "-c", _MEASURE_A_BOMB, compression.name, *library],

@@ -236,8 +236,6 @@ async def test_messages_with_properties_at_the_limit_are_delivered(
     tmp_path: Path, left_bytes: int, append_crc: bool
 ) -> None:
     delivery = opened(tmp_path, enabledAppendPropCRC=append_crc)
-    delivery = opened(tmp_path)
-    delivery.writer._append_crc = append_crc
     left_bytes += CRC_PROPERTY_BYTES if append_crc else 0
     delivery.writer.put(_full(delivery, 500, left_bytes))
     (waiting,) = delivery.stored(TIMER)
