@@ -18,7 +18,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "yaml": yaml.safe_load,
     "toml": tomllib.loads,
 }
-_LANGUAGES = {"", "bash", "java", "properties", "python", "sh", "text", *_PARSERS}
+_LANGUAGES = {"", "bash", "c", "java", "properties", "python", "sh", "text", *_PARSERS}
 _ELLIPSIS = "…"
 
 

@@ -20,7 +20,7 @@ from rmq_remoting.daemon.settings import SettingsGroup, describe_settings
 DOCS = Path(__file__).parents[3] / "docs"
 _METRIC = re.compile(r"(rocketmq|rmq|process|python)_[a-z0-9_]*[a-z0-9]")
 # Names of files and of a system topic.
-_NO_METRICS = {"rmq_boot_id", "rmq_checkpoint", "rmq_next", "rmq_sys_wheel_timer"}
+_NO_METRICS = {"rmq_boot_id", "rmq_checkpoint", "rmq_compiled_form", "rmq_next", "rmq_sys_wheel_timer"}
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ print(json.dumps(sorted(sys.modules)))
 
 
 def _of_this_project(imported: Iterable[str]) -> list[str]:
-    return [module for module in imported if module.startswith(("pyspark_rocketmq", "rmq_"))]
+    linked = {"rmq_compiled_form", "rmq__mypyc"}  # those of the compiled form
+    return [each for each in imported if each.startswith(("pyspark_rocketmq", "rmq_")) and each not in linked]
 
 
 def _imported_by(program: str, options: Mapping[str, str]) -> list[str]:
