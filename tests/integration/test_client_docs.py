@@ -21,6 +21,8 @@ from tests.support.code_blocks import ROOT, CodeBlock, How, python_blocks
 from tests.support.fronts import fronted_cluster, needs_fronts
 from tests.support.namesrv import running_namesrv
 
+pytestmark = pytest.mark.thorough
+
 _PROGRAMS = python_blocks(How.BESIDE_A_BROKER)
 _SECURE_PAGE = "docs/client/how-to-secure-connections.md"
 _ADDRESS = "127.0.0.1:9876"

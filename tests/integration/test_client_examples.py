@@ -13,6 +13,8 @@ from rmq_client import Message, MessageQueue, blocking
 from tests.support.clusters import RunningCluster, cluster_in_a_thread
 from tests.support.processes import interrupt
 
+pytestmark = pytest.mark.thorough
+
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

@@ -24,7 +24,7 @@ from tests.support.code_blocks import How, python_blocks
 
 pytest_plugins = ["pytester"]
 # Programs import whole frameworks, which takes a while on a busy machine.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.thorough]
 
 _ADDRESS: Final = "127.0.0.1:9876"
 _SECONDS: Final = 60.0

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.clusters import cluster_in_a_thread
 
+pytestmark = pytest.mark.thorough
+
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _SETTINGS = {
     "autoCreateTopicEnable": "true",

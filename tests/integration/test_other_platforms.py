@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 _ROOT = Path(__file__).resolve().parents[2]
 _PLUGIN = "tests.support.other_platform"
 _THERE = f"import sys\nsys.path.insert(0, {str(_ROOT)!r})\nimport {_PLUGIN} as there\n"

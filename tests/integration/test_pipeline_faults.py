@@ -16,6 +16,8 @@ from examples.pipeline.records import append
 from examples.pipeline.watch import Watch
 from rmq_client import Admin, Message, MessageQueue, Producer
 
+pytestmark = pytest.mark.thorough
+
 _TOPIC = "access-log"
 _LINES = 100
 
