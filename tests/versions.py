@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,7 +49,7 @@ _SMOKE_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row of the table: what came of the tests on a Python."""
+    """A row of the table: the outcome of the tests on a Python in one form."""
 
     python: str
     form: str
@@ -103,7 +102,7 @@ def _arguments() -> argparse.Namespace:
     if unknown := set(arguments.versions) - set(VERSIONS):
         parser.error(f"{', '.join(sorted(unknown))}: known are {', '.join(VERSIONS)}")
     if arguments.tests != "tests/unit" and not arguments.dry_run:
-        parser.error("a part of the tests is no result for the pages: add --dry-run")
+        parser.error("the pages need the results of all unit tests: add --dry-run")
     return arguments
 
 
@@ -113,24 +112,13 @@ def _tested(interpreter: Path, folder: Path, form: str, tests: str) -> Result:
         constraints = (ROOT / "constraints.txt").read_text()
         python = environment(interpreter, folder, constraints, _FROM_WHEELS, ("-e", ".[dev]"))
         # Without the paths of the caller, the packages are those of the environment.
-        variables = {"PYTHONPATH": str(_compiled(python, folder)) if form == "compiled" else ""}
+        variables = {"PYTHONPATH": "", "RMQ_COMPILE": "1" if form == "compiled" else "0"}
+        run([python, "-m", "compiling"], variables)
         patch = _checked_version(python, form, variables)
     except EnvironmentFailed as failed:
         return Result(f"{folder.name}.x", form, f"not run: {failed}", "not run", tested)
     log = folder / f"{form}.log"
     return Result(patch, form, _unit_tests(python, tests, variables, log), _smoke(python, variables), tested)
-
-
-def _compiled(python: Path, folder: Path) -> Path:
-    """Compile the hot path, and return a folder with the packages. Raises EnvironmentFailed."""
-    wheels, packages = folder / "wheels", folder / "compiled"
-    for old in (wheels, packages):
-        shutil.rmtree(old, ignore_errors=True)
-    pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    compiling = {"RMQ_COMPILE": "1"}
-    run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, "."], compiling)
-    run([*pip, "install", "--no-deps", "--target", packages, *wheels.glob("rmq-*.whl")])
-    return packages
 
 
 def _checked_version(python: Path, form: str, variables: Mapping[str, str]) -> str:
@@ -149,7 +137,7 @@ def _checked_version(python: Path, form: str, variables: Mapping[str, str]) -> s
 
 
 def _unit_tests(python: Path, tests: str, variables: Mapping[str, str], log: Path) -> str:
-    """Run the unit tests, and return what came of them: pytest's own words without the time."""
+    """Run the unit tests, and return their counts, as `counts` does."""
     command = [str(python), "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", tests]
     print(f"== {' '.join(command)} > {log}", flush=True)
     with log.open("w") as output:
@@ -158,14 +146,14 @@ def _unit_tests(python: Path, tests: str, variables: Mapping[str, str], log: Pat
 
 
 def counts(output: str) -> str:
-    """Return how many tests failed, passed and were skipped, by the last line of pytest's output."""
+    """Return the numbers of failed, passed and skipped tests in the last line of pytest's output."""
     last = output.strip().rpartition("\n")[2]
     found = re.findall(r"(\d+) (failed|passed|skipped|errors?)\b", last)
     return ", ".join(f"{int(number):,} {outcome}" for number, outcome in found) or f"not run: {last}"
 
 
 def _smoke(python: Path, variables: Mapping[str, str]) -> str:
-    """Start `rmq-broker --standalone`, send and receive, stop it, and return what came of it."""
+    """Start `rmq-broker --standalone`, send and receive, and stop it. Return `works`, or the failure."""
     environment_variables = {**os.environ, **variables}
     with tempfile.TemporaryDirectory() as store:
         command = [str(python.with_name("rmq-broker")), "--standalone", f"--store={store}", *_FREE_PORTS]

@@ -14,7 +14,7 @@ _INSTALL: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-che
 
 
 class EnvironmentFailed(Exception):
-    """A command that prepares an environment failed. It has written its output to the terminal."""
+    """A command that prepares an environment failed; its output is on the terminal."""
 
 
 def find_python(version: str) -> Path | None:
@@ -45,7 +45,7 @@ def _version(python: Path) -> str:
 
 
 def environment(interpreter: Path, folder: Path, constraints: str, *installs: Sequence[str]) -> Path:
-    """Return the Python of a virtual environment, made anew if what it depends on has changed.
+    """Return the Python of a virtual environment. It is created again if the pins or pyproject.toml changed.
 
     `installs` has the arguments of each call of pip, which gets `constraints`, too. Raises EnvironmentFailed.
     """

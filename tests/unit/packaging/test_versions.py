@@ -1,4 +1,4 @@
-"""`make test-versions`: which Python is found, and what is written about the results."""
+"""`make test-versions`: finding a Python, and writing the results to the pages."""
 
 from __future__ import annotations
 
