@@ -1,0 +1,24 @@
+"""Folders of unit tests in memory: on a disk, the store's tests spend most of their time on flushes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_MEMORY: Final = Path("/dev/shm")
+# More than any test stores. Containers often have 64 MiB, and systems other than Linux have no such folder.
+_NEEDED_BYTES: Final = 2 << 30
+
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _NEEDED_BYTES:
+
+    @pytest.fixture
+    def tmp_path() -> Iterator[Path]:
+        """A folder in memory. A test that needs a disk asks for `tmp_path_factory`."""
+        with tempfile.TemporaryDirectory(dir=_MEMORY, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
