@@ -17,7 +17,8 @@ from .c_compiler import FLAGS, CCompiler, find_c_compiler
 from .cache import cached
 from .sources import compiled_modules, sources
 
-_OURS: Final = Path(__file__).parent
+# Our own code that decides how the compiled form looks.
+_WRITERS: Final = [Path(__file__).with_name(f"{name}.py") for name in ("c_code", "c_compiler", "corrections")]
 # corrections.py corrects the code of this version.
 MYPY_VERSION: Final = "2.4.1"
 
@@ -56,7 +57,7 @@ class Tools:
             *compiler.command,
             *FLAGS,
             *map(str, compiled_modules(root).values()),
-            *(path.read_text() for path in sorted(_OURS.glob("*.py"))),
+            *(path.read_text() for path in _WRITERS),
         ]
         return cls(compiler, hashlib.sha256("\n".join(facts).encode()).hexdigest())
 

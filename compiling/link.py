@@ -52,12 +52,17 @@ def is_linked(root: Path, tools: str, site: Path = _SITE) -> bool:
 
 
 def _is_unchanged(path: Path, known: list[Any]) -> bool:
-    return path.is_file() and _state(path) == known
+    size, _, digest = known
+    return path.is_file() and path.stat().st_size == size and _digest(path) == digest
 
 
 def _state(path: Path) -> list[Any]:
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()]
+    return [status.st_size, status.st_mtime_ns, _digest(path)]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _dotted(path: Path) -> str:

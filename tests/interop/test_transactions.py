@@ -17,7 +17,7 @@ from rmq_client.admin import Admin
 from tests.interop.clusters import Apache, Cluster, Own
 from tests.interop.foreign import JavaClient, JavaShell
 from tests.support import golden_store
-from tests.support.apache import ApacheBroker, apache_cluster
+from tests.support.apache import ApacheBroker, ApacheNamesrv, apache_cluster
 from tests.support.own_servers import OwnBroker, OwnNamesrv, own_cluster
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 from tests.support.toolchain import JavaProgram
@@ -176,8 +176,10 @@ async def test_the_sdk_answers_checks_of_pending_transactions(quick: Cluster, na
             async with producer.transaction(Message(topic, body)) as transaction:
                 await transaction.leave_open("tested")
         await until(lambda: {message.body for message in asked} == {b"no", b"yes"}, 30)
-        [message] = await _messages(quick, topic, 1)
-    assert message.msg_id == transaction.msg_id
+        received = await _messages(quick, topic, 1)
+    assert {message.msg_id for message in received} == {transaction.msg_id}
+    # Apache's broker checks again before an answer arrives that took longer, and delivers for each answer.
+    assert len(received) == 1 or isinstance(quick[0], ApacheNamesrv)
     assert {found.topic for found in asked} == {topic}
 
 

@@ -57,6 +57,7 @@ def test_an_edit_of_equal_length_is_seen(project: SmallProject, site: Path) -> N
 def test_a_source_that_was_only_touched_is_unchanged(project: SmallProject, site: Path) -> None:
     os.utime(project.package / "constants.py")
     assert _shown(project, site) == ["42", "True", ""]
+    assert is_linked(project.root, "tools", site)
 
 
 def test_modules_that_are_not_compiled_may_change(project: SmallProject, site: Path) -> None:
