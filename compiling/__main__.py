@@ -17,7 +17,7 @@ from .form import NoCompiler, Tools, compiled_form
 from .link import is_linked, link, unlink
 from .sources import sources
 
-_ROOT: Final = Path(__file__).parents[1]
+_ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
