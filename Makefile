@@ -167,7 +167,7 @@ $(SPARK_BENCH_INSTALLED): pyproject.toml constraints.txt
 	@$(SPARK_BENCH_VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(SPARK_BENCH_VENV)
 	sed 's/^pyspark==.*/pyspark==$(SPARK_BENCH_PYSPARK)/' constraints.txt > $(SPARK_BENCH_VENV)/constraints.txt
 	@echo "Installing the broker and PySpark $(SPARK_BENCH_PYSPARK) into $(SPARK_BENCH_VENV)"
-	$(SPARK_BENCH_VENV)/bin/python -m pip install --disable-pip-version-check \
+	RMQ_COMPILE= $(SPARK_BENCH_VENV)/bin/python -m pip install --disable-pip-version-check \
 	  -c $(SPARK_BENCH_VENV)/constraints.txt -e '.[compile,spark]'
 	@touch $@
 
@@ -184,5 +184,5 @@ docs: $(DOCS_INSTALLED) ## build the site into build/docs/site, and check every 
 $(DOCS_INSTALLED): pyproject.toml constraints.txt
 	@$(DOCS_VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(DOCS_VENV)
 	@echo "Installing what builds the site into $(DOCS_VENV)"
-	$(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	RMQ_COMPILE= $(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
