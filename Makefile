@@ -39,7 +39,7 @@ run: $(RUNNABLE) compile ## start a name server and a broker here, until Ctrl-C;
 	  $(if $(BROKER_PORT),--broker-port $(BROKER_PORT)) $(if $(GRPC_PORT),--grpc-port $(GRPC_PORT)) \
 	  $(if $(METRICS_PORT),--metrics-port $(METRICS_PORT)) $(if $(BIND),--bind $(BIND))
 
-# Whatever is installed by now; each target that needs this one has its own list.
+# Every list of packages contains those that this target needs.
 compile: | $(RUNNABLE) ## compile the hot path for .venv (docs/compiling.md); RMQ_COMPILE=0: run it interpreted
 	@RMQ_COMPILE=$(RMQ_COMPILE) $(BIN)/python -m compiling
 

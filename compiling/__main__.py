@@ -14,7 +14,7 @@ from typing import Final
 
 from .c_files import CompilationFailed
 from .form import NoCompiler, Tools, compiled_form
-from .link import is_linked, link, unlink
+from .link import is_linked, link, states_of, unlink
 from .sources import sources
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -46,8 +46,9 @@ def _compile_and_link() -> None:
         return
     began = time.monotonic()
     print("Compiling the hot path (about a minute)", flush=True)
+    states = states_of(_ROOT, sources(_ROOT))
     folder = compiled_form(_ROOT, tools)
-    link(_ROOT, folder, tools.digest, sources(_ROOT))
+    link(_ROOT, folder, tools.digest, states)
     print(f"Compiled in {time.monotonic() - began:.0f} s: {folder}")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from .c_compiler import FLAGS, CCompiler, find_c_compiler
+from .c_files import CompilationFailed
 from .cache import cached
 from .sources import compiled_modules, sources
 
@@ -64,11 +65,22 @@ class Tools:
 
 def compiled_form(root: Path, tools: Tools) -> Path:
     """Return a folder with the extension modules, laid out as packages. Raises CompilationFailed."""
+    key = _key(root, tools)
+
+    def build(folder: Path) -> None:
+        _build(root, tools.compiler, folder)
+        if _key(root, tools) != key:
+            raise CompilationFailed("a source changed meanwhile; run `make compile` again")
+
+    return cached(key, build)
+
+
+def _key(root: Path, tools: Tools) -> str:
     digest = hashlib.sha256(tools.digest.encode())
     for path in sources(root):
         content = (root / path).read_bytes()
         digest.update(f"{path} {len(content)}\n".encode() + content)
-    return cached(digest.hexdigest()[:32], lambda folder: _build(root, tools.compiler, folder))
+    return digest.hexdigest()[:32]
 
 
 def _build(root: Path, compiler: CCompiler, folder: Path) -> None:

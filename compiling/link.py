@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +14,13 @@ _NAME: Final = "rmq_compiled_form"
 _SITE: Final = Path(sysconfig.get_path("purelib"))
 
 
-def link(root: Path, folder: Path, tools: str, sources: Iterable[Path], site: Path = _SITE) -> None:
-    """Let an environment import the compiled form in `folder`, as long as the sources stay as they are.
+def states_of(root: Path, sources: Iterable[Path]) -> dict[str, list[Any]]:
+    """Return the states of sources for `link`. Taken before compiling, they show edits made meanwhile."""
+    return {str(source): _state(root / source) for source in sources}
+
+
+def link(root: Path, folder: Path, tools: str, states: Mapping[str, list[Any]], site: Path = _SITE) -> None:
+    """Let an environment import the compiled form in `folder`, as long as the sources have these states.
 
     `site` is the environment's folder of packages.
     """
@@ -23,7 +28,7 @@ def link(root: Path, folder: Path, tools: str, sources: Iterable[Path], site: Pa
         "root": str(root),
         "tools": tools,
         "modules": {_dotted(path.relative_to(folder)): str(path) for path in folder.rglob("*.so")},
-        "sources": {str(source): _state(root / source) for source in sources},
+        "sources": states,
     }
     _write(site / f"{_NAME}.json", json.dumps(manifest))
     _write(site / f"{_NAME}.py", Path(__file__).with_name("form_finder.py").read_text())

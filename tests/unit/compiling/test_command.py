@@ -9,7 +9,8 @@ import pytest
 from compiling import __main__ as command
 from compiling.c_compiler import find_c_compiler
 from compiling.c_files import CompilationFailed
-from compiling.form import NoCompiler, Tools
+from compiling.form import NoCompiler, Tools, compiled_form
+from tests.unit.compiling.small_project import SmallProject, c_compiler
 
 
 @pytest.fixture
@@ -76,3 +77,18 @@ def test_another_version_of_mypy_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr("compiling.form.version", lambda _: "99.1")
     with pytest.raises(NoCompiler, match=r"mypy 99\.1 is installed"):
         Tools.find(tmp_path)
+
+
+def test_a_source_edited_while_it_is_compiled_leaves_nothing_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = SmallProject(tmp_path / "project", {"compiled": "ANSWER = 42\n"})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def edit(*_: object) -> None:
+        (project.package / "compiled.py").write_text("ANSWER = 43\n")
+
+    monkeypatch.setattr("compiling.form._build", edit)
+    with pytest.raises(CompilationFailed, match="a source changed meanwhile"):
+        compiled_form(project.root, Tools(c_compiler(), "tools"))
+    assert list((tmp_path / "cache" / "rmq" / "compiled").iterdir()) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compiling.link import is_linked, link, unlink
+from compiling.link import is_linked, link, states_of, unlink
 from tests.unit.compiling.small_project import SmallProject
 
 _SHOW = """\
@@ -31,7 +31,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
 def site(project: SmallProject, tmp_path: Path) -> Path:
     """An environment that is linked to the compiled form."""
     (project.package / "constants.py").write_text(_CONSTANTS.format(42))
-    link(project.root, project.root / "made", "tools", project.sources(), tmp_path)
+    states = states_of(project.root, project.sources())
+    link(project.root, project.root / "made", "tools", states, tmp_path)
     return tmp_path
 
 
