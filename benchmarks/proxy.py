@@ -124,7 +124,7 @@ async def apaches() -> AsyncIterator[Endpoint]:
     """Apache's proxy in LOCAL mode with its default numbers of threads, and a heap of 4 GiB."""
     servers, program = toolchain.apache_servers(), toolchain.apache_proxy()
     async with ApacheNamesrv(servers, jvm_options=NAMESRV_JVM) as namesrv:
-        proxy = ApacheLocalProxy(program, namesrv.address, few_threads=False, jvm_options=BROKER_JVM)
+        proxy = ApacheLocalProxy(program, namesrv.address, jvm_options=BROKER_JVM)
         try:
             seconds = await proxy.start()
             await asyncio.sleep(_SETTLE_SECONDS)

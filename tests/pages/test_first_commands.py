@@ -5,6 +5,7 @@ A command is a step of `_FREE` or `_TAKEN`, or is in `_NOT_RUN`.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -234,8 +235,17 @@ def test_every_command_is_run_or_has_a_reason() -> None:
 @pytest.mark.parametrize("command", [command for command in first_commands() if command.startswith("make ")])
 def test_make_knows_the_target_and_its_variables(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, *variables = command.removeprefix("make ").split()
+    # Without the variables of the `make` that runs the tests: its options would change what is printed.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
     printed = subprocess.run(
-        ["make", "--dry-run", target, *variables], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--dry-run", target, *variables],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     (explained,) = re.findall(rf"^{target}:.*## (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for variable in variables:

@@ -18,7 +18,9 @@ from tests.support.probe import cluster_info, has_broker, is_listening, leads, r
 from tests.support.processes import ServerProcess, Usage
 from tests.support.toolchain import JavaProgram
 
-SMALL_HEAP = (*QUICK, "-Xms256m", "-Xmx512m")
+# A server that offers TLS makes an RSA key, for which the JVM needs 2 s of CPU without its optimizing compiler.
+QUICK_SERVER = (*QUICK, "-Dtls.server.mode=disabled")
+SMALL_HEAP = (*QUICK_SERVER, "-Xms256m", "-Xmx512m")
 _READY_POLL_SECONDS = 0.05
 _REGISTRATION_LOST_SECONDS = 1.0
 # Apache's broker refuses messages at a disk usage of 90 %, which a developer's machine may have.
@@ -26,6 +28,19 @@ ANY_DISK = {
     "rocketmq.broker.diskSpaceWarningLevelRatio": "0.99",
     "rocketmq.broker.diskSpaceCleanForciblyRatio": "0.98",
 }
+
+# With the defaults a broker without any load takes a third of a core, and a whole one in its first 3 s.
+_QUICK_BROKER = {
+    # For the writes of its timing wheel of 37 MB to the page cache.
+    "timerFlushIntervalMs": "10000",
+    # For the first of these intervals it waits in a loop.
+    "transactionMetricFlushInterval": "300",
+}
+
+
+def is_quick(jvm_options: Sequence[str]) -> bool:
+    """Return whether a server with these options is for tests, not for measurements with the default settings."""
+    return set(QUICK) <= set(jvm_options)
 
 
 class ApacheServer:
@@ -308,7 +323,7 @@ class ApacheBroker(ApacheServer):
         self.broker_name = broker_name
         self.cluster = cluster
         self.broker_id = broker_id
-        self.settings = dict(settings or {})
+        self.settings = {**(_QUICK_BROKER if is_quick(jvm_options) else {}), **(settings or {})}
         self._listens_since: float | None = None
 
     @property

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.apache import ANY_DISK, SMALL_HEAP, ApacheBroker, ApacheServer
+from tests.support.apache import ANY_DISK, SMALL_HEAP, ApacheBroker, ApacheServer, is_quick
+from tests.support.certificates import make_certificate
 from tests.support.jvm import QUICK
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.toolchain import JavaProgram
@@ -37,7 +38,7 @@ class ApacheProxy(ApacheServer):
     """The proxy in CLUSTER mode: its own process in front of the brokers of `namesrv_address`.
 
     It needs at least one broker of the cluster, in which it creates a topic of its own at the start.
-    `settings` are further keys of `rmq-proxy.json`. `few_threads`: not the default numbers of threads.
+    `settings` are further keys of `rmq-proxy.json`. Without the default `jvm_options` all settings are the defaults.
     """
 
     main_class = "org.apache.rocketmq.proxy.ProxyStartup"
@@ -52,7 +53,6 @@ class ApacheProxy(ApacheServer):
         home: Path | None = None,
         settings: Mapping[str, object] | None = None,
         serialize_type: str = "JSON",
-        few_threads: bool = True,
         jvm_options: Sequence[str] = _SMALL_HEAP,
     ) -> None:
         super().__init__(
@@ -63,12 +63,14 @@ class ApacheProxy(ApacheServer):
             properties={
                 "rocketmq.serialize.type": serialize_type,
                 "rmq.logback.configurationFile": "rmq.proxy.logback.xml",
+                "tls.server.mode": "permissive",
                 **ANY_DISK,  # for the broker of LOCAL mode
             },
         )
         self._namesrv_address = namesrv_address
         self._cluster = cluster
-        self._settings = {**(_FEW_THREADS if few_threads else {}), **(settings or {})}
+        self._quick = is_quick(jvm_options)
+        self._settings = {**(_FEW_THREADS if self._quick else {}), **(settings or {})}
         self._remoting_port = free_port()
 
     @property
@@ -86,10 +88,21 @@ class ApacheProxy(ApacheServer):
             "grpcServerPort": self.port,
             "remotingListenPort": self._remoting_port,
             "metricsExporterType": "DISABLE",
+            **(self._with_certificate() if self._quick else {}),
             **self._settings,
         }
         file.write_text(json.dumps(settings, indent=2))
         return ["-pc", str(file)]
+
+    def _with_certificate(self) -> Mapping[str, object]:
+        """Settings with a certificate for TLS; otherwise the proxy makes two RSA keys, in 3 s of CPU."""
+        certificate = make_certificate(self.home, "proxy")
+        self._properties |= {
+            "tls.test.mode.enable": "false",
+            "tls.server.certPath": str(certificate.cert_file),
+            "tls.server.keyPath": str(certificate.key_file),
+        }
+        return {"tlsTestModeEnable": False, **certificate.settings}
 
     async def is_ready(self) -> bool:
         return _READY_TEXT in self.log_path.read_text(errors="replace")
@@ -109,7 +122,6 @@ class ApacheLocalProxy(ApacheProxy):
         home: Path | None = None,
         settings: Mapping[str, object] | None = None,
         broker_settings: Mapping[str, str] | None = None,
-        few_threads: bool = True,
         jvm_options: Sequence[str] = SMALL_HEAP,
     ) -> None:
         super().__init__(
@@ -117,10 +129,11 @@ class ApacheLocalProxy(ApacheProxy):
             namesrv_address,
             home=home,
             settings={"proxyMode": "LOCAL", **(settings or {})},
-            few_threads=few_threads,
             jvm_options=jvm_options,
         )
-        self.broker = ApacheBroker(program, namesrv_address, home=self.home, settings=broker_settings)
+        self.broker = ApacheBroker(
+            program, namesrv_address, home=self.home, settings=broker_settings, jvm_options=jvm_options
+        )
 
     def _write_configuration(self) -> list[str]:
         file = self.home / "broker.conf"

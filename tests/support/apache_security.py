@@ -42,7 +42,7 @@ def with_tls(certificate: Certificate, folder: Path) -> Sequence[str]:
         f"tls.server.certPath={certificate.cert_file}\n"
         f"tls.server.keyPath={certificate.key_file}\n"
     )
-    return (*SMALL_HEAP, f"-Dtls.config.file={file}")
+    return (*SMALL_HEAP, "-Dtls.server.mode=permissive", f"-Dtls.config.file={file}")
 
 
 async def create_user(namesrv: str, keys: Credentials) -> None:
