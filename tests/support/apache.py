@@ -18,7 +18,7 @@ from tests.support.probe import cluster_info, has_broker, is_listening, leads, r
 from tests.support.processes import ServerProcess, Usage
 from tests.support.toolchain import JavaProgram
 
-# A server that offers TLS makes an RSA key, for which the JVM needs 2 s of CPU without its optimizing compiler.
+# A server that offers TLS makes an RSA key, in 2 s of CPU without the JVM's optimizing compiler.
 QUICK_SERVER = (*QUICK, "-Dtls.server.mode=disabled")
 SMALL_HEAP = (*QUICK_SERVER, "-Xms256m", "-Xmx512m")
 _READY_POLL_SECONDS = 0.05
@@ -39,7 +39,7 @@ _QUICK_BROKER = {
 
 
 def is_quick(jvm_options: Sequence[str]) -> bool:
-    """Return whether a server with these options is for tests, not for measurements with the default settings."""
+    """Return whether a server with these options is for tests, not for measurements with its defaults."""
     return set(QUICK) <= set(jvm_options)
 
 
