@@ -30,9 +30,10 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         sys.path.insert(0, self.root)
         from compiling.form import Tools, compiled_form  # noqa: PLC0415
+        from compiling.sources import sources  # noqa: PLC0415
 
         root = Path(self.root)
-        folder = compiled_form(root, Tools.find(root))
+        folder = compiled_form(root, Tools.find(root), sources(root))
         for library in folder.rglob("*.so"):
             build_data["force_include"][str(library)] = str(library.relative_to(folder))
         build_data["infer_tag"] = True

@@ -46,8 +46,9 @@ def _compile_and_link() -> None:
         return
     began = time.monotonic()
     print("Compiling the hot path (about a minute)", flush=True)
-    states = states_of(_ROOT, sources(_ROOT))
-    folder = compiled_form(_ROOT, tools)
+    paths = sources(_ROOT)
+    states = states_of(_ROOT, paths)
+    folder = compiled_form(_ROOT, tools, paths)
     link(_ROOT, folder, tools.digest, states)
     print(f"Compiled in {time.monotonic() - began:.0f} s: {folder}")
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final, Self
 from .c_compiler import FLAGS, CCompiler, find_c_compiler
 from .c_files import CompilationFailed
 from .cache import cached
-from .sources import compiled_modules, sources
+from .sources import compiled_modules
 
 # Our own code that decides how the compiled form looks.
 _WRITERS: Final = [Path(__file__).with_name(f"{name}.py") for name in ("c_code", "c_compiler", "corrections")]
@@ -63,21 +64,24 @@ class Tools:
         return cls(compiler, hashlib.sha256("\n".join(facts).encode()).hexdigest())
 
 
-def compiled_form(root: Path, tools: Tools) -> Path:
-    """Return a folder with the extension modules, laid out as packages. Raises CompilationFailed."""
-    key = _key(root, tools)
+def compiled_form(root: Path, tools: Tools, paths: Sequence[Path]) -> Path:
+    """Return a folder with the extension modules, laid out as packages, for the `sources` of the checkout.
+
+    Raises CompilationFailed.
+    """
+    key = _key(root, tools, paths)
 
     def build(folder: Path) -> None:
         _build(root, tools.compiler, folder)
-        if _key(root, tools) != key:
+        if _key(root, tools, paths) != key:
             raise CompilationFailed("a source changed meanwhile; run `make compile` again")
 
     return cached(key, build)
 
 
-def _key(root: Path, tools: Tools) -> str:
+def _key(root: Path, tools: Tools, paths: Sequence[Path]) -> str:
     digest = hashlib.sha256(tools.digest.encode())
-    for path in sources(root):
+    for path in paths:
         content = (root / path).read_bytes()
         digest.update(f"{path} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:32]

@@ -11,7 +11,7 @@ import pytest
 
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.codes import ResponseCode
-from tests.interop.foreign import MqAdmin
+from tests.interop.foreign import JavaClient
 from tests.support.apache import ApacheBroker, ApacheNamesrv
 from tests.support.apache_security import ACCESS_CONTROL, SUPER_USER
 from tests.support.own_servers import OwnBroker
@@ -101,10 +101,10 @@ async def test_mqadmin_copies_users_and_rules(
     (home / "conf" / "tools.yml").write_text(
         f"accessKey: {SUPER_USER.access_key}\nsecretKey: {SUPER_USER.secret_key}\n"
     )
-    admin = MqAdmin(java_program, "127.0.0.1:9", home)
     both = ["-f", apache.address, "-t", own.address]
-    (await admin.run("copyUser", *both)).check()
-    (await admin.run("copyAcl", *both)).check()
+    with JavaClient(java_program, "127.0.0.1:9", home).shell() as shell:
+        (await shell.mqadmin("copyUser", *both)).check()
+        (await shell.mqadmin("copyAcl", *both)).check()
     for code, name in ((Code.AUTH_LIST_USER, "new"), (Code.AUTH_LIST_ACL, "User:new")):
         copied = await _listed(own, code)
         assert copied == await _listed(apache, code)

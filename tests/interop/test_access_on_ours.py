@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from rmq_client import Admin, ClientSettings, Credentials
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.interop.checks import bodies_of, check_sends_and_consumes
 from tests.interop.clusters import Own, flawless_cluster
-from tests.interop.foreign import ForeignClient, GoClient, JavaClient, MqAdmin, NodeClient
+from tests.interop.foreign import AdminOutput, ForeignClient, GoClient, JavaClient, NodeClient
 from tests.support.apache import ApacheBroker
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.raw_client import raw_client
 from tests.support.signed_requests import ask_as
 from tests.support.toolchain import JavaProgram, NodeProgram
 
+_MqAdmin = Callable[..., Awaitable[AdminOutput]]
+_MqAdminAs = Callable[[Own, Credentials], _MqAdmin]
 _AUTH = "org.apache.rocketmq.auth"
 _ROOT = Credentials("root", "roots-secret")
 # The settings that Apache's documentation gives for its broker.
@@ -53,13 +56,19 @@ def _java_properties(keys: Credentials) -> dict[str, str]:
     return {"interop.accessKey": keys.access_key, "interop.secretKey": keys.secret_key}
 
 
-def _mqadmin(program: JavaProgram, cluster: Own, folder: Path, keys: Credentials) -> MqAdmin:
-    """Apache's tool, with these access keys in the file where it looks for them."""
-    home = folder / f"mqadmin-{keys.secret_key}"
-    (home / "conf").mkdir(parents=True)
-    tools = home / "conf" / "tools.yml"
-    tools.write_text(f"accessKey: {keys.access_key}\nsecretKey: {keys.secret_key}\n")
-    return MqAdmin(program, cluster[0].address, home)
+@pytest.fixture
+def mqadmin_as(java_program: JavaProgram, tmp_path: Path) -> Iterator[_MqAdminAs]:
+    """Apache's tool with access keys, which are in the file where it looks for them."""
+    with ExitStack() as shells:
+
+        def mqadmin(cluster: Own, keys: Credentials) -> _MqAdmin:
+            home = tmp_path / f"mqadmin-{keys.secret_key}"
+            (home / "conf").mkdir(parents=True)
+            tools = home / "conf" / "tools.yml"
+            tools.write_text(f"accessKey: {keys.access_key}\nsecretKey: {keys.secret_key}\n")
+            return shells.enter_context(JavaClient(java_program, cluster[0].address, home).shell()).mqadmin
+
+        yield mqadmin
 
 
 def _key_options(keys: Credentials | None) -> list[str]:
@@ -172,33 +181,38 @@ async def test_node_with_useless_credentials(
 
 
 @pytest.mark.java
-async def test_mqadmin_administrates_users(java_program: JavaProgram, guarded: Own, tmp_path: Path) -> None:
-    admin = _mqadmin(java_program, guarded, tmp_path, _ROOT)
+async def test_mqadmin_administrates_users(mqadmin_as: _MqAdminAs, guarded: Own) -> None:
+    admin = mqadmin_as(guarded, _ROOT)
     cluster = ["-c", "DefaultCluster"]
-    (await admin.run("createUser", *cluster, "-u", "anna", "-p", "annas-secret", "-t", "Normal")).check()
-    rows = {row[0]: row[1:] for row in (await admin.run("listUser", *cluster)).check().rows}
+    (await admin("createUser", *cluster, "-u", "anna", "-p", "annas-secret", "-t", "Normal")).check()
+    rows = {row[0]: row[1:] for row in (await admin("listUser", *cluster)).check().rows}
     assert rows["anna"] == ["annas-secret", "Normal", "enable"]
     assert rows["root"][1] == "Super"
-    (await admin.run("updateUser", *cluster, "-u", "anna", "-s", "disable")).check()
-    shown = (await admin.run("getUser", *cluster, "-u", "anna")).check()
+    (await admin("updateUser", *cluster, "-u", "anna", "-s", "disable")).check()
+    shown = (await admin("getUser", *cluster, "-u", "anna")).check()
     assert ["anna", "annas-secret", "Normal", "disable"] in shown.rows
-    (await admin.run("deleteUser", *cluster, "-u", "anna")).check()
-    assert "anna" not in (await admin.run("listUser", *cluster)).check().text
-    other = _mqadmin(java_program, guarded, tmp_path, Credentials("root", "wrong"))
-    assert (await other.run("listUser", *cluster)).failed
+    (await admin("deleteUser", *cluster, "-u", "anna")).check()
+    assert "anna" not in (await admin("listUser", *cluster)).check().text
+    other = mqadmin_as(guarded, Credentials("root", "wrong"))
+    assert (await other("listUser", *cluster)).failed
 
 
 @pytest.mark.java
 @pytest.mark.go
 @pytest.mark.long
 async def test_rules_made_by_mqadmin_count_for_every_client(
-    java_program: JavaProgram, go_program: Path, guarded: Own, guarded_topic: str, tmp_path: Path
+    mqadmin_as: _MqAdminAs,
+    java_program: JavaProgram,
+    go_program: Path,
+    guarded: Own,
+    guarded_topic: str,
+    tmp_path: Path,
 ) -> None:
     user = Credentials(f"u-{guarded_topic}", "users-secret")
-    admin = _mqadmin(java_program, guarded, tmp_path, _ROOT)
+    admin = mqadmin_as(guarded, _ROOT)
     cluster, subject = ["-c", "DefaultCluster"], ["-s", f"User:{user.access_key}"]
     named = ["-u", user.access_key, "-p", user.secret_key, "-t", "Normal"]
-    (await admin.run("createUser", *cluster, *named)).check()
+    (await admin("createUser", *cluster, *named)).check()
     java = JavaClient(java_program, guarded[0].address, tmp_path / "java", properties=_java_properties(user))
     go = GoClient(go_program, guarded[0].address, tmp_path / "go", options=_key_options(user))
     for client in (java, go):
@@ -206,7 +220,7 @@ async def test_rules_made_by_mqadmin_count_for_every_client(
         assert refused.error is not None
     for resource, actions in ((f"Topic:{guarded_topic}", "Pub,Sub"), (f"Group:{guarded_topic}*", "Sub")):
         rule = ["-r", resource, "-a", actions, "-d", "Allow"]
-        (await admin.run("createAcl", *cluster, *subject, *rule)).check()
+        (await admin("createAcl", *cluster, *subject, *rule)).check()
     for client in (java, go):
         sent = await client.run("send", topic=guarded_topic, count=3, tag="A")
         sent.check()
@@ -214,39 +228,39 @@ async def test_rules_made_by_mqadmin_count_for_every_client(
     assert len(bodies_of(received.check())) == 6
     received = await go.run("consume", topic=guarded_topic, group=f"{guarded_topic}-g", count=6)
     assert len(bodies_of(received.check())) == 6
-    shown = (await admin.run("getAcl", *cluster, *subject)).check()
+    shown = (await admin("getAcl", *cluster, *subject)).check()
     assert f"Topic:{guarded_topic}" in shown.text
     assert f"Group:{guarded_topic}*" in shown.text
     (
-        await admin.run(
+        await admin(
             "updateAcl", *cluster, *subject, "-r", f"Topic:{guarded_topic}", "-a", "Sub", "-d", "Allow"
         )
     ).check()
     for client in (java, go):
         refused = await client.run("send", topic=guarded_topic, count=1)
         assert refused.error is not None
-    (await admin.run("deleteAcl", *cluster, *subject)).check()
-    assert f"Topic:{guarded_topic}" not in (await admin.run("listAcl", *cluster)).text
+    (await admin("deleteAcl", *cluster, *subject)).check()
+    assert f"Topic:{guarded_topic}" not in (await admin("listAcl", *cluster)).text
 
 
 @pytest.mark.java
 @pytest.mark.long
 async def test_users_and_rules_are_copied_to_another_broker(
-    java_program: JavaProgram, guarded: Own, name: str, tmp_path: Path
+    mqadmin_as: _MqAdminAs, guarded: Own, name: str
 ) -> None:
     user, subject = f"u-{name}", f"User:u-{name}"
-    admin = _mqadmin(java_program, guarded, tmp_path, _ROOT)
+    admin = mqadmin_as(guarded, _ROOT)
     source = guarded[1].address
-    (await admin.run("createUser", "-b", source, "-u", user, "-p", "users-secret", "-t", "Normal")).check()
+    (await admin("createUser", "-b", source, "-u", user, "-p", "users-secret", "-t", "Normal")).check()
     rule = ["-r", "Topic:T", "-a", "Pub", "-d", "Deny", "-i", "10.0.0.0/8"]
-    (await admin.run("createAcl", "-b", source, "-s", subject, *rule)).check()
+    (await admin("createAcl", "-b", source, "-s", subject, *rule)).check()
     async with OwnBroker(guarded[0].address, broker_name="broker-b", settings=_SETTINGS) as target:
         both = ["-f", source, "-t", target.address]
-        (await admin.run("copyUser", *both, "-u", user)).check()
-        (await admin.run("copyAcl", *both, "-s", subject)).check()
-        shown = (await admin.run("getUser", "-b", target.address, "-u", user)).check()
+        (await admin("copyUser", *both, "-u", user)).check()
+        (await admin("copyAcl", *both, "-s", subject)).check()
+        shown = (await admin("getUser", "-b", target.address, "-u", user)).check()
         assert [user, "users-secret", "Normal", "enable"] in shown.rows
-        shown = (await admin.run("getAcl", "-b", target.address, "-s", subject)).check()
+        shown = (await admin("getAcl", "-b", target.address, "-s", subject)).check()
         assert all(text in shown.text for text in ("Topic:T", "Pub", "10.0.0.0/8", "Deny"))
 
 
@@ -261,16 +275,21 @@ def guarded_name_server() -> Iterator[Own]:
 @pytest.mark.go
 @pytest.mark.long
 async def test_the_name_server_serves_known_users_by_rules_made_by_mqadmin(
-    java_program: JavaProgram, go_program: Path, guarded_name_server: Own, name: str, tmp_path: Path
+    mqadmin_as: _MqAdminAs,
+    java_program: JavaProgram,
+    go_program: Path,
+    guarded_name_server: Own,
+    name: str,
+    tmp_path: Path,
 ) -> None:
     namesrv, broker = guarded_name_server
     settings = ClientSettings(credentials=_ROOT)
     async with Admin(namesrv.address, settings=settings) as sdk:
         await sdk.create_topic(name, queues=4)
-    admin = _mqadmin(java_program, guarded_name_server, tmp_path, _ROOT)
+    admin = mqadmin_as(guarded_name_server, _ROOT)
     # The broker has registered with its own keys, and root may ask for everything.
-    assert broker.address in (await admin.run("clusterList")).check().text
-    assert name in (await admin.run("topicList")).check().text
+    assert broker.address in (await admin("clusterList")).check().text
+    assert name in (await admin("topicList")).check().text
     user = Credentials(f"u-{name}", "users-secret")
     subject = ["-s", f"User:{user.access_key}"]
     java = JavaClient(java_program, namesrv.address, tmp_path / "java", properties=_java_properties(user))
@@ -280,50 +299,50 @@ async def test_the_name_server_serves_known_users_by_rules_made_by_mqadmin(
         on_broker = ["-b", broker.address, *subject]
         if resource.startswith("Topic"):
             named = ["-u", user.access_key, "-p", user.secret_key, "-t", "Normal"]
-            (await admin.run("createUser", "-b", broker.address, *named)).check()
-        (await admin.run("createAcl", *on_broker, "-r", resource, "-a", actions, "-d", "Allow")).check()
+            (await admin("createUser", "-b", broker.address, *named)).check()
+        (await admin("createAcl", *on_broker, "-r", resource, "-a", actions, "-d", "Allow")).check()
     # The broker would serve them by now, but they find no route to it.
     for client in (java, go):
         refused = await client.run("send", topic=name, count=1)
         assert refused.error is not None
     both = ["-f", broker.address, "-t", namesrv.address]
-    (await admin.run("copyUser", *both, "-u", user.access_key)).check()
-    (await admin.run("copyAcl", *both, *subject)).check()
+    (await admin("copyUser", *both, "-u", user.access_key)).check()
+    (await admin("copyAcl", *both, *subject)).check()
     await check_sends_and_consumes(java, name)
     sent = await go.run("send", topic=name, count=3, tag="A")
     sent.check()
-    shown = (await admin.run("getAcl", "-b", namesrv.address, *subject)).check()
+    shown = (await admin("getAcl", "-b", namesrv.address, *subject)).check()
     assert all(resource in shown.text for resource, _ in rules)
-    rows = (await admin.run("listUser", "-b", namesrv.address)).check().rows
+    rows = (await admin("listUser", "-b", namesrv.address)).check().rows
     assert {"root", "inner", user.access_key} <= {row[0] for row in rows}
-    by_user = _mqadmin(java_program, guarded_name_server, tmp_path, user)
-    assert "broker-a" in (await by_user.run("topicRoute", "-t", name)).check().text
+    by_user = mqadmin_as(guarded_name_server, user)
+    assert "broker-a" in (await by_user("topicRoute", "-t", name)).check().text
     denial = ["-r", f"Topic:{name}", "-a", "Pub,Sub,Get", "-d", "Deny"]
-    (await admin.run("updateAcl", "-b", namesrv.address, *subject, *denial)).check()
-    refused_route = await by_user.run("topicRoute", "-t", name)
+    (await admin("updateAcl", "-b", namesrv.address, *subject, *denial)).check()
+    refused_route = await by_user("topicRoute", "-t", name)
     assert f"no permission to access Topic:{name}" in refused_route.text
-    (await admin.run("deleteAcl", "-b", namesrv.address, *subject)).check()
-    assert name not in (await admin.run("listAcl", "-b", namesrv.address)).text
+    (await admin("deleteAcl", "-b", namesrv.address, *subject)).check()
+    assert name not in (await admin("listAcl", "-b", namesrv.address)).text
 
 
 @pytest.mark.java
 @pytest.mark.long
 async def test_mqadmin_with_wrong_keys_is_refused_by_the_name_server(
-    java_program: JavaProgram, guarded_name_server: Own, name: str, tmp_path: Path
+    mqadmin_as: _MqAdminAs, guarded_name_server: Own, name: str
 ) -> None:
     namesrv = guarded_name_server[0].address
-    admin = _mqadmin(java_program, guarded_name_server, tmp_path, _ROOT)
+    admin = mqadmin_as(guarded_name_server, _ROOT)
     named = ["-u", f"u-{name}", "-p", "users-secret", "-t", "Normal"]
-    (await admin.run("createUser", "-b", namesrv, *named)).check()
-    other = _mqadmin(java_program, guarded_name_server, tmp_path, Credentials("root", "wrong"))
+    (await admin("createUser", "-b", namesrv, *named)).check()
+    other = mqadmin_as(guarded_name_server, Credentials("root", "wrong"))
     for command in (["clusterList"], ["listUser", "-b", namesrv], ["getNamesrvConfig"]):
-        refused = await other.run(*command)
+        refused = await other(*command)
         assert "check signature failed" in refused.text, command
-    (await admin.run("updateUser", "-b", namesrv, "-u", f"u-{name}", "-s", "disable")).check()
-    disabled = _mqadmin(java_program, guarded_name_server, tmp_path, Credentials(f"u-{name}", "users-secret"))
-    assert f"User:u-{name} is disabled" in (await disabled.run("clusterList")).text
-    (await admin.run("deleteUser", "-b", namesrv, "-u", f"u-{name}")).check()
-    assert f"u-{name}" not in (await admin.run("listUser", "-b", namesrv)).check().text
+    (await admin("updateUser", "-b", namesrv, "-u", f"u-{name}", "-s", "disable")).check()
+    disabled = mqadmin_as(guarded_name_server, Credentials(f"u-{name}", "users-secret"))
+    assert f"User:u-{name} is disabled" in (await disabled("clusterList")).text
+    (await admin("deleteUser", "-b", namesrv, "-u", f"u-{name}")).check()
+    assert f"u-{name}" not in (await admin("listUser", "-b", namesrv)).check().text
 
 
 @pytest.mark.java

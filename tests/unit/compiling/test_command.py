@@ -10,6 +10,7 @@ from compiling import __main__ as command
 from compiling.c_compiler import find_c_compiler
 from compiling.c_files import CompilationFailed
 from compiling.form import NoCompiler, Tools, compiled_form
+from compiling.sources import sources
 from tests.unit.compiling.small_project import SmallProject, c_compiler
 
 
@@ -90,5 +91,5 @@ def test_a_source_edited_while_it_is_compiled_leaves_nothing_in_the_cache(
 
     monkeypatch.setattr("compiling.form._build", edit)
     with pytest.raises(CompilationFailed, match="a source changed meanwhile"):
-        compiled_form(project.root, Tools(c_compiler(), "tools"))
+        compiled_form(project.root, Tools(c_compiler(), "tools"), sources(project.root))
     assert list((tmp_path / "cache" / "rmq" / "compiled").iterdir()) == []
