@@ -38,7 +38,7 @@ class ApacheProxy(ApacheServer):
     """The proxy in CLUSTER mode: its own process in front of the brokers of `namesrv_address`.
 
     It needs at least one broker of the cluster, in which it creates a topic of its own at the start.
-    `settings` are further keys of `rmq-proxy.json`. With other `jvm_options` they start from Apache's defaults.
+    `settings` are further keys of `rmq-proxy.json`. Other `jvm_options` mean Apache's default settings.
     """
 
     main_class = "org.apache.rocketmq.proxy.ProxyStartup"
