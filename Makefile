@@ -10,6 +10,7 @@ TESTABLE := $(VENV)/.testable
 INSTALLED := $(VENV)/.installed
 PIP_INSTALL = RMQ_COMPILE= $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 PYTEST = $(BIN)/pytest -n $(JOBS) --no-loadscope-reorder
+WITHOUT_SPARK := --exclude '(^|/)(data|spark|spark_connector)/' --disable-error-code import-not-found
 # Test processes at a time.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # `make run` needs mypy only where the hot path can be compiled.
@@ -76,13 +77,12 @@ format: $(TESTABLE) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(TESTABLE) ## check the types, without those of programs for Spark, which need its packages
-	$(BIN)/mypy --exclude '(^|/)(data|spark|spark_connector)/' --disable-error-code import-not-found
+types: $(TESTABLE) ## check the types, without those of programs for Spark if its packages are not installed
+	$(BIN)/mypy $(if $(shell test -e $(INSTALLED) && echo yes),,$(WITHOUT_SPARK))
 
-types-all: $(INSTALLED) ## check all types, those of the SDK also as on Windows and macOS
-	$(BIN)/mypy
-	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 -p rmq_client -p rmq_cli -p rmq_faststream
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p rmq_client -p rmq_cli -p rmq_faststream
+types-all: $(INSTALLED) types ## check all types, those of the SDK also as on Windows and macOS
+	printf 'win32\ndarwin\n' | xargs -P 2 -I PLATFORM $(BIN)/mypy --platform PLATFORM \
+	  --cache-dir .mypy_cache/PLATFORM -p rmq_client -p rmq_cli -p rmq_faststream
 
 unit: $(TESTABLE) compile ## the unit tests: no daemons, no foreign programs
 	$(PYTEST) tests/unit
