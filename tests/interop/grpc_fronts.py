@@ -36,6 +36,8 @@ APACHE_BROKER_SETTINGS = {**BROKER_SETTINGS, "transactionOpBatchInterval": "100"
 PROXY_SETTINGS = {
     "minInvisibleTimeMillsForRecv": 1000,
     "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
+    # Apache's Java client awaits the held receives of a push consumer when it closes.
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": 3000,
     "transactionHeartbeatPeriodSecond": 1,
     "defaultInvisibleTimeMills": 4000,  # of messages of push consumers
 }

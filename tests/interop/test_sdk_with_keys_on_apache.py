@@ -30,7 +30,7 @@ from rmq_client import (
     TlsSettings,
 )
 from tests.interop.clusters import Apache
-from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.apache import WITH_TLS, ApacheBroker, ApacheNamesrv, apache_cluster
 from tests.support.apache_security import ACCESS_CONTROL, SUPER_USER, create_user, grant, with_tls
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
@@ -154,12 +154,13 @@ async def test_all_clients_over_tls(address: str, name: str, certificate: Certif
     await _everything_works(address, name, ClientSettings(credentials=SUPER_USER, tls=tls))
 
 
-async def test_the_test_certificate_of_apaches_servers(apache: Apache, name: str) -> None:
+async def test_the_test_certificate_of_apaches_servers(apache_program: JavaProgram) -> None:
     settings = ClientSettings(tls=TlsSettings(verify="none"))
-    async with Admin(apache[0].address, settings=settings) as admin:
-        await admin.create_topic(name, queues=1)
-    async with Producer(apache[0].address, group="p", settings=settings) as producer:
-        assert (await producer.send(Message(name, b"x"))).queue_offset == 0
+    async with apache_cluster(apache_program, jvm_options=WITH_TLS) as (namesrv, _):
+        async with Admin(namesrv.address, settings=settings) as admin:
+            await admin.create_topic("T", queues=1)
+        async with Producer(namesrv.address, group="p", settings=settings) as producer:
+            assert (await producer.send(Message("T", b"x"))).queue_offset == 0
 
 
 async def test_untrusted_servers_are_refused(address: str, name: str) -> None:

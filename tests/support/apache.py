@@ -19,8 +19,8 @@ from tests.support.processes import ServerProcess, Usage
 from tests.support.toolchain import JavaProgram
 
 # A server that offers TLS makes an RSA key, in 2 s of CPU without the JVM's optimizing compiler.
-QUICK_SERVER = (*QUICK, "-Dtls.server.mode=disabled")
-SMALL_HEAP = (*QUICK_SERVER, "-Xms256m", "-Xmx512m")
+SMALL_HEAP = (*QUICK, "-Dtls.server.mode=disabled", "-Xms256m", "-Xmx512m")
+WITH_TLS = (*SMALL_HEAP, "-Dtls.server.mode=permissive")
 _READY_POLL_SECONDS = 0.05
 _REGISTRATION_LOST_SECONDS = 1.0
 # Apache's broker refuses messages at a disk usage of 90 %, which a developer's machine may have.
@@ -376,11 +376,14 @@ class ApacheBroker(ApacheServer):
 
 @asynccontextmanager
 async def apache_cluster(
-    program: JavaProgram, settings: Mapping[str, str] | None = None
+    program: JavaProgram,
+    settings: Mapping[str, str] | None = None,
+    *,
+    jvm_options: Sequence[str] = SMALL_HEAP,
 ) -> AsyncIterator[tuple[ApacheNamesrv, ApacheBroker]]:
     """A name server and one broker; `settings` go into the broker's configuration file."""
     async with (
-        ApacheNamesrv(program) as namesrv,
-        ApacheBroker(program, namesrv.address, settings=settings) as broker,
+        ApacheNamesrv(program, jvm_options=jvm_options) as namesrv,
+        ApacheBroker(program, namesrv.address, settings=settings, jvm_options=jvm_options) as broker,
     ):
         yield namesrv, broker

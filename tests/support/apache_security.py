@@ -12,7 +12,7 @@ from rmq_client.network.broker_api import BrokerApi
 from rmq_client.network.instance import ClientInstance
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.access_control import CreateAclRequestHeader, CreateUserRequestHeader
-from tests.support.apache import SMALL_HEAP
+from tests.support.apache import WITH_TLS
 from tests.support.certificates import Certificate
 
 # The user with all rights.
@@ -42,7 +42,7 @@ def with_tls(certificate: Certificate, folder: Path) -> Sequence[str]:
         f"tls.server.certPath={certificate.cert_file}\n"
         f"tls.server.keyPath={certificate.key_file}\n"
     )
-    return (*SMALL_HEAP, "-Dtls.server.mode=permissive", f"-Dtls.config.file={file}")
+    return (*WITH_TLS, f"-Dtls.config.file={file}")
 
 
 async def create_user(namesrv: str, keys: Credentials) -> None:
