@@ -10,7 +10,7 @@ import pytest
 from rmq_client import Admin, ClientSettings, TlsSettings
 from tests.interop.checks import bodies_of, check_sends_and_consumes, expected_bodies
 from tests.interop.clusters import Own, flawless_cluster
-from tests.interop.foreign import JavaClient, MqAdmin
+from tests.interop.foreign import JavaClient
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.toolchain import JavaProgram
 
@@ -163,7 +163,8 @@ async def test_java_by_default(java_program: JavaProgram, own: Own, own_topic: s
 async def test_mqadmin(
     java_program: JavaProgram, secured: Own, verifying: dict[str, str], secured_topic: str, tmp_path: Path
 ) -> None:
-    admin = MqAdmin(java_program, secured[0].address, tmp_path / "mqadmin", properties=verifying)
-    listed = (await admin.run("topicList")).check()
-    assert secured_topic in listed.text
-    assert (await admin.run("clusterList")).check().rows
+    java = JavaClient(java_program, secured[0].address, tmp_path / "mqadmin", properties=verifying)
+    with java.shell() as shell:
+        listed = (await shell.mqadmin("topicList")).check()
+        assert secured_topic in listed.text
+        assert (await shell.mqadmin("clusterList")).check().rows
