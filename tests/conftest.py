@@ -7,7 +7,7 @@ debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_
 
 `make test` runs the part `quick`: unit and integration tests without those marked `thorough`, and tests of
 other folders that are marked `smoke`. A case is marked if its name contains the arguments of the mark.
-`make test-all` runs the rest.
+`make test-all` runs the rest, and the other seeds of tests that run with many (`each_seed`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from rmq_remoting.build_form import BUILD_FORM, IS_COMPILED, why_interpreted
+from tests.support import rows
 from tests.support.loops import LOOPS, new_loop
 
 # Installed, it is loaded by its entry point.
@@ -81,6 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "smoke(*parts): for `make test`, if the parts are in the name of the case"
     )
     config.addinivalue_line("markers", "thorough: for `make test-all`, though its folder is for `make test`")
+    part = config.getoption("--part")
+    rows.Part.first, rows.Part.late = part != "rest", part != "quick"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell ignores SIGINT for background jobs. Programs that tests end by SIGINT would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -102,8 +105,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--long"):
         _deselect(config, items, lambda item: item.get_closest_marker("long") is not None)
     part = config.getoption("--part")
-    if part is not None:
-        _deselect(config, items, lambda item: _is_quick(item) != (part == "quick"))
+    if part == "quick":
+        _deselect(config, items, lambda item: not _is_quick(item))
+    elif part == "rest":
+        _deselect(
+            config,
+            items,
+            lambda item: _is_quick(item) and not rows.has_late_rows(getattr(item, "function", None)),
+        )
 
 
 def _folder_number(item: pytest.Item) -> int:
@@ -116,6 +125,10 @@ def _is_quick(item: pytest.Item) -> bool:
         return item.get_closest_marker("thorough") is None
     smoke = item.get_closest_marker("smoke")
     return smoke is not None and all(part in item.name for part in smoke.args)
+
+
+def _has_late_rows(item: pytest.Item) -> bool:
+    return rows.has_late_rows(getattr(item, "function", None))
 
 
 def _deselect(

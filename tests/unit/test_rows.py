@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rows import each_row
+from tests.support.rows import Part, each_row, each_seed, has_late_rows
 
 
 class _Subtests:
@@ -80,3 +80,23 @@ def test_fixtures_are_the_arguments_that_no_table_has() -> None:
 def test_a_table_without_rows_is_refused() -> None:
     with pytest.raises(AssertionError, match="no rows"):
         each_row("number", [])
+
+
+@pytest.mark.parametrize(
+    ("first", "late", "seeds"), [(True, False, [0, 1]), (False, True, [2, 3]), (True, True, [0, 1, 2, 3])]
+)
+def test_a_part_of_the_suite_has_its_seeds(
+    monkeypatch: pytest.MonkeyPatch, first: bool, late: bool, seeds: list[int]
+) -> None:
+    found = []
+
+    @each_row("letter", "ab")
+    @each_seed(4)
+    def check(seed: int, letter: str) -> None:
+        found.append((letter, seed))
+
+    assert has_late_rows(check)
+    monkeypatch.setattr(Part, "first", first)
+    monkeypatch.setattr(Part, "late", late)
+    check(subtests=_Subtests())
+    assert found == [(letter, seed) for letter in "ab" for seed in seeds]

@@ -11,7 +11,7 @@ from rmq_broker.delivery.message_writer import Written
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.daemon.config_file import ConfigFile
 from tests.support.clock import Clock
-from tests.support.rows import each_row
+from tests.support.rows import each_row, each_seed
 from tests.unit.broker.delivery.parts import DeliveryBroker, inner
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 
@@ -133,7 +133,7 @@ class _Broker:
 
 
 @each_row("flushes_each", [True, False])
-@each_row("seed", range(8))
+@each_seed(8)
 async def test_flushed_messages_are_delivered(tmp_path: Path, seed: int, flushes_each: bool) -> None:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)

@@ -27,6 +27,7 @@ from tests.support.broker_settings import broker_settings
 from tests.support.clock import Clock
 from tests.support.local_broker import LocalBroker
 from tests.support.peers import Peer
+from tests.support.rows import each_seed
 from tests.unit.broker.powered_disk import PoweredDisk
 from tests.unit.broker.processors.parts import answer_of
 
@@ -252,12 +253,12 @@ async def _run(home: Path, seed: int, *, failure_share: float = 0.0) -> None:
         await administration.close()
 
 
-@pytest.mark.parametrize("seed", range(_SEEDS))
+@each_seed(_SEEDS)
 async def test_answered_changes_are_final(tmp_path: Path, seed: int) -> None:
     await _run(tmp_path, seed)
 
 
-@pytest.mark.parametrize("seed", range(_SEEDS))
+@each_seed(_SEEDS)
 async def test_answered_changes_are_final_on_a_failing_disk(tmp_path: Path, seed: int) -> None:
     """A change whose write fails is answered with an error. Later changes are persisted again."""
     await _run(tmp_path, seed, failure_share=0.3)

@@ -14,7 +14,7 @@ from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, kind_of, real_topic
 from tests.support.clock import Clock
-from tests.support.rows import each_row
+from tests.support.rows import each_row, each_seed
 from tests.unit.broker.pop.parts import GROUP, PopBroker, messages_of
 from tests.unit.broker.powered_disk import PoweredDisk
 
@@ -261,7 +261,7 @@ class _Broker:
 
 
 @each_row("flushes_each", [True, False])
-@each_row("seed", range(8))
+@each_seed(8)
 async def test_popped_messages_are_acknowledged_or_redelivered(
     tmp_path: Path, seed: int, flushes_each: bool
 ) -> None:

@@ -17,7 +17,7 @@ from rmq_broker.store.recovery.checkpoint import Checkpoint
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory
 from tests.support.power_loss import cut_power as cut_only_flushed
-from tests.support.rows import each_row
+from tests.support.rows import each_seed
 from tests.support.stores import (
     Clock,
     bodies,
@@ -78,7 +78,7 @@ def appended(root: Path) -> list[bytes]:
     return [stored.raw for stored in records_on_disk(root)]
 
 
-@each_row("seed", range(25))
+@each_seed(25)
 def test_flushed_messages_stay_and_the_rest_is_a_prefix(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     clock = Clock(step_ms=chance.choice((1, 40, 1000)))

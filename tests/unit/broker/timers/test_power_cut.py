@@ -12,7 +12,7 @@ from rmq_broker.delivery.message_writer import Written
 from rmq_broker.timers import wheel
 from rmq_remoting.daemon.config_file import ConfigFile
 from tests.support.clock import Clock
-from tests.support.rows import each_row
+from tests.support.rows import each_row, each_seed
 from tests.unit.broker.delivery.parts import DeliveryBroker
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 from tests.unit.broker.timers.parts import opened, with_properties
@@ -139,7 +139,7 @@ class _TimerSteps:
 
 
 @each_row("flushes_each", [True, False])
-@each_row("seed", range(8))
+@each_seed(8)
 async def test_flushed_messages_are_delivered(tmp_path: Path, seed: int, flushes_each: bool) -> None:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)

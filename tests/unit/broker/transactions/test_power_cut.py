@@ -12,7 +12,7 @@ from rmq_remoting.daemon.config_file import ConfigFile
 from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
 from rmq_remoting.message_codec import decode_messages
 from tests.support.clock import Clock
-from tests.support.rows import each_row
+from tests.support.rows import each_row, each_seed
 from tests.unit.broker.powered_disk import PoweredDisk, end_of
 from tests.unit.broker.transactions.parts import (
     COMMIT,
@@ -145,7 +145,7 @@ class _TransactionSteps:
 
 
 @each_row("flushes_each", [True, False])
-@each_row("seed", range(8))
+@each_seed(8)
 async def test_flushed_transactions_end(tmp_path: Path, seed: int, flushes_each: bool) -> None:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)

@@ -22,7 +22,7 @@ from rmq_broker.store.index.message_index import IndexPace
 from rmq_broker.store.index.state import IndexState
 from tests.support.clock import START_MS
 from tests.support.flush_calls import FlushCall, intercepted_flushes
-from tests.support.rows import each_row
+from tests.support.rows import each_row, each_seed
 from tests.support.stores import new_store, put
 from tests.support.waiting import until
 from tests.unit.broker.store.index.parts import (
@@ -195,7 +195,7 @@ def test_clean_stops_and_restarts(tmp_path: Path, seed: int) -> None:
 
 
 @each_row("same_boot", [True, False])
-@each_row("seed", range(12))
+@each_seed(12)
 def test_a_kill_after_any_message(tmp_path: Path, seed: int, same_boot: bool) -> None:
     """The directory is copied while messages are put, as a killed process leaves it."""
     chance = random.Random(seed)

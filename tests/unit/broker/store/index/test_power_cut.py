@@ -15,7 +15,7 @@ import pytest
 
 from rmq_broker.store.log.record import RecordSummary
 from tests.support.clock import START_MS
-from tests.support.rows import each_row
+from tests.support.rows import each_row, each_seed
 from tests.unit.broker.powered_disk import PoweredDisk
 from tests.unit.broker.store.index.parts import RECORD_BYTES, FakeLog, Indexed, unique, unique_of_one_head
 
@@ -133,7 +133,7 @@ async def _run(home: Path, seed: int, clock: str) -> None:
 
 
 @each_row("clock", _CLOCKS)
-@each_row("seed", range(_SEEDS))
+@each_seed(_SEEDS)
 async def test_all_messages_are_found(tmp_path: Path, seed: int, clock: str) -> None:
     await _run(tmp_path, seed, clock)
 
