@@ -77,7 +77,7 @@ class MessageReceiver:
             if received.messages:
                 return received
             seconds = deadline - loop.time()
-            if seconds <= 0:
+            if seconds <= 0 or self._is_stopped:
                 break
             if empty_pops:
                 # There was a message, but another consumer was faster, or the broker holds it back for now.

@@ -148,6 +148,22 @@ async def test_half_messages_go_to_another_master_in_order(
     replica.close()
 
 
+async def test_a_new_half_message_does_not_hold_up_an_older_one(
+    master: GroupBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master's check has moved the older one behind it in the queue."""
+    master.send(b"old")
+    master.clock.pass_seconds(3)
+    master.send(b"new")
+    await master.check_after(3)
+    replica, others = master.acting(monkeypatch)
+    replica.service = replica.transactions
+    await replica.service.load()
+    await replica.check_after(1)
+    assert others.bodies == [b"old"]
+    replica.close()
+
+
 async def test_popped_messages_go_to_another_master(
     master: GroupBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

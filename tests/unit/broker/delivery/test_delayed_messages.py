@@ -420,6 +420,16 @@ async def test_a_message_without_a_valid_original_queue_is_skipped(
     assert (delivery.delayed.lost, delivery.delay_offsets.get(1)) == (1, 2)
 
 
+async def test_a_gap_in_the_queue_of_a_level_is_skipped(delivery: DeliveryBroker) -> None:
+    """Recovery leaves a gap where messages are missing in the commit log."""
+    delivery.writer.put(inner("T", b"before"), 1)
+    delivery.store.queues.get_or_create(SCHEDULE, 0).fill_gap(3000)
+    delivery.writer.put(inner("T", b"after"), 1)
+    await delivery.pass_seconds(1)
+    assert delivery.bodies("T") == [b"before", b"after"]
+    assert delivery.delayed.waiting() == {1: 0}
+
+
 async def test_a_message_for_a_deleted_topic_is_delivered(delivery: DeliveryBroker) -> None:
     delivery.writer.put(inner("Gone"), 1)
     delivery.topics.delete(["Gone"])

@@ -72,6 +72,12 @@ def test_files_are_apaches_with_padding_at_their_end(timer_log: TimerLog, tmp_pa
     assert content[-20:-4].hex() == "00000014" + "00" * 8 + "cbd43194"
 
 
+def test_the_last_entry_of_a_file_is_found_from_the_end_of_its_padding(timer_log: TimerLog) -> None:
+    _filled(timer_log, 10)
+    assert timer_log.place() == _FILE_BYTES
+    assert timer_log.last_before(_FILE_BYTES) == _unit(9)
+
+
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 25])
 def test_a_scan_finds_all_entries_and_their_end(timer_log: TimerLog, tmp_path: Path, count: int) -> None:
     positions = _filled(timer_log, count)

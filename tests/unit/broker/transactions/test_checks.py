@@ -97,6 +97,20 @@ async def test_producers_of_a_group_are_checked_in_turn(broker: TransactionBroke
     assert another.received == []
 
 
+async def test_a_new_transaction_does_not_delay_the_checks_of_an_older_one(
+    broker: TransactionBroker,
+) -> None:
+    """Each check moves the older one behind it in the queue."""
+    producer = broker.join()
+    broker.send(b"old")
+    broker.clock.pass_seconds(3)
+    broker.send(b"new")
+    await broker.check_after(3)
+    assert len(producer.received) == 1
+    await broker.check_after(1)
+    assert len(producer.received) == 2
+
+
 async def test_a_disconnected_producer_is_not_checked(broker: TransactionBroker) -> None:
     gone, left = broker.join(), broker.join()
     gone.connection.abort()

@@ -307,17 +307,18 @@ class TestBounds:
         with pytest.raises(ValueError, match=f"at most {MAX_CHUNK_BYTES}"):
             fast_rows([bytes(MAX_CHUNK_BYTES + 1)])
 
-    def test_decompressed_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("per_response", [1, 4, 9])
+    def test_decompressed_in_parts(self, per_response: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(normalization, "MAX_DECODED_BYTES", 3000)
-        messages = [
-            compressed(plain_message(offset, bytes([offset]) * 1000), CompressionType.ZLIB)
+        records = [
+            record(compressed(plain_message(offset, bytes([offset]) * 1000), CompressionType.ZLIB))
             for offset in range(9)
         ]
-        chunk = b"".join(map(record, messages))
+        chunks = [b"".join(records[at : at + per_response]) for at in range(0, 9, per_response)]
         decoder = ColumnDecoder(["queueOffset", "body"])
         with pytest.raises(BatchTooLarge, match="9 records take more than 3000 bytes"):
-            decoder.decode("t", "b", 0, [chunk], begin=0, end=9)
-        parts = list(decoder.decode_in_parts("t", "b", 0, [chunk], begin=1, end=8))
+            decoder.decode("t", "b", 0, chunks, begin=0, end=9)
+        parts = list(decoder.decode_in_parts("t", "b", 0, chunks, begin=1, end=8))
         assert len(parts) > 2
         rows = [row for part in parts for row in rows_of(part.batch)]
         assert [row["queueOffset"] for row in rows] == list(range(1, 8))

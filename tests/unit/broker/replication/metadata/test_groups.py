@@ -30,11 +30,24 @@ class _Replica:
         self.used: set[str] = set()
         self.client = FakeMaster()
         self.client.answers[_CODE] = self._answer
-        age = TableAge("groups", FollowedVersions(), lambda: None)
-        self.part = GroupPart(self.groups, age, lambda: self.used)
+        self.versions = FollowedVersions()
+        self.saved = self.versions.encode()
+        self.part = self._part()
+
+    def _part(self) -> GroupPart:
+        age = TableAge("groups", self.versions, self._version_changed)
+        return GroupPart(self.groups, age, lambda: self.used)
+
+    def _version_changed(self) -> None:
+        self.saved = self.versions.encode()
 
     def _answer(self) -> bytes:
         return self.masters.encode()
+
+    def restart(self) -> None:
+        self.versions = FollowedVersions()
+        self.versions.decode(self.saved)
+        self.part = self._part()
 
     async def sync(self) -> None:
         await self.part.sync(Master(self.client, ADDRESS))
@@ -100,14 +113,20 @@ async def test_nothing_is_deleted_because_of_an_answer_that_is_no_whole_table(an
     assert replica.names == {"A"}
 
 
-async def test_nothing_is_deleted_if_the_master_lost_its_groups(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_nothing_is_deleted_if_the_master_lost_its_groups(
+    restarts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     replica = _Replica()
     replica.masters.update(_group("A"))
     replica.masters.update(_group("B"))
     await replica.sync()
     replica.masters = BrokerTables().groups
     replica.masters.update(_group("New"))
-    await replica.sync()
-    await replica.sync()
+    for _ in range(2):
+        if restarts:
+            replica.restart()
+        await replica.sync()
     assert replica.names == {"A", "B", "New"}
-    assert caplog.text.count("groups not deleted although the master lacks them names=A, B") == 1
+    times = caplog.text.count("groups not deleted although the master lacks them names=A, B")
+    assert times == (2 if restarts else 1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmq_client import (
+    CallStatus,
     ConsumeContext,
     ConsumeHook,
     ConsumeResult,
@@ -172,6 +173,54 @@ async def test_stopping_threads_accept_no_calls() -> None:
     runner = ThreadRunner(ListenerCaller(inspect_listener(print), "g"), 2, "t", loop, lambda call: None)
     assert await runner.stop(1.0)
     assert runner.submit(_calls(1)) == 0
+
+
+class _Notes(ConsumeHook):
+    """Notes the calls that have ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[HookContext] = []
+
+    def after(self, context: HookContext) -> None:
+        self.ended.append(context)
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (None, CallStatus.SUCCESS),
+        (ConsumeResult.LATER, CallStatus.FAILED),
+        (OSError("down"), CallStatus.EXCEPTION),
+    ],
+)
+async def test_hooks_get_the_outcome_of_each_call(
+    kind: str, outcome: ConsumeResult | OSError | None, status: CallStatus
+) -> None:
+    now = 100.0
+
+    def listen(received: list[MessageExt]) -> ConsumeResult | None:
+        nonlocal now
+        now += 2.0
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    async def listen_async(received: list[MessageExt]) -> ConsumeResult | None:
+        return listen(received)
+
+    hook, (call,) = _Notes(), _calls(1)
+    listener = inspect_listener(listen if kind == "function" else listen_async)
+    caller = ListenerCaller(listener, "g", [hook], now=lambda: now)
+    if kind == "function":
+        caller.invoke(call)
+    else:
+        await caller.invoke_async(call)
+    (ended,) = hook.ended
+    assert (ended.group, ended.queue, ended.messages) == ("g", QUEUE, call.messages)
+    assert (ended.status, ended.elapsed_seconds) == (status, 2.0)
+    assert ended.success is (outcome is None)
+    assert ended.error is (outcome if isinstance(outcome, OSError) else None)
 
 
 @each_row("kind", ["function", "coroutine"])
