@@ -43,9 +43,11 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
-# The folders of the part `quick`, and the order of all folders: the quickest first.
+# The folders of the part `quick`.
 _QUICK = ("unit", "integration")
+# The quickest folders first. The rest begins with long files instead, so that all processes end together.
 _ORDER = (*_QUICK, "deploy", "interop", "spark", "cluster", "crash")
+_ORDER_OF_REST = ("pages", "crash", "spark", "cluster", *_QUICK, "interop", "deploy")
 _HERE = Path(__file__).parent
 # An installation for `make test` alone does not have PySpark and what comes with it.
 _WITHOUT_SPARK = find_spec("pyspark") is None
@@ -97,14 +99,15 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=_folder_number)
+    part = config.getoption("--part")
+    order = _ORDER_OF_REST if part == "rest" else _ORDER
+    items.sort(key=lambda item: order.index(_folder(item)) if _folder(item) in order else len(order))
     if IS_COMPILED:
         for item in items:
             if item.get_closest_marker("interpreted") is not None:
                 item.add_marker(pytest.mark.skip("is for the interpreted form only"))
     if not config.getoption("--long"):
         _deselect(config, items, lambda item: item.get_closest_marker("long") is not None)
-    part = config.getoption("--part")
     if part == "quick":
         _deselect(config, items, lambda item: not _is_quick(item))
     elif part == "rest":
@@ -115,13 +118,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
 
 
-def _folder_number(item: pytest.Item) -> int:
-    folder = item.path.relative_to(_HERE).parts[0]
-    return _ORDER.index(folder) if folder in _ORDER else len(_ORDER)
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(_HERE).parts[0]
 
 
 def _is_quick(item: pytest.Item) -> bool:
-    if item.path.relative_to(_HERE).parts[0] in _QUICK:
+    if _folder(item) in _QUICK:
         return item.get_closest_marker("thorough") is None
     smoke = item.get_closest_marker("smoke")
     return smoke is not None and all(part in item.name for part in smoke.args)

@@ -88,7 +88,7 @@ async def test_a_message_refused_17_times_by_java_is_a_dead_letter(
 ) -> None:
     topic = await _topic(quick, name)
     (await java.run("send", topic=topic, count=1)).check()
-    refused = await java.run("consume", topic=topic, group=topic, count=1, refuse_first=99, wait_s=8)
+    refused = await java.run("consume", topic=topic, group=topic, deliveries=17, refuse_first=99)
     assert [message["reconsumeTimes"] for message in refused.messages] == list(range(17))
 
     received = (await java.run("pull", topic=f"%DLQ%{topic}", group=topic, count=1)).check()

@@ -22,8 +22,9 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
- * {@code consume --namesrv A --topic T --group G}: a push consumer until {@code --count} different messages came,
- * {@code --wait-s} seconds passed or it is told to stop. Events: started, ready (queues assigned), message.
+ * {@code consume --namesrv A --topic T --group G}: a push consumer until {@code --count} different messages came, or
+ * {@code --deliveries} of any messages, {@code --wait-s} seconds passed or it is told to stop. Events: started, ready
+ * (queues assigned), message.
  */
 final class ConsumeCommand {
     // Not the client's 30 s: its first rebalance raises the version of the subscription, and now and then the
@@ -34,6 +35,7 @@ final class ConsumeCommand {
 
     private final DefaultMQPushConsumer consumer;
     private final int expected;
+    private final int expectedDeliveries;
     private final Set<String> seen = new HashSet<>();
     private final AtomicInteger toRefuse;
     private final long slowMillis;
@@ -41,6 +43,7 @@ final class ConsumeCommand {
 
     private ConsumeCommand(Arguments arguments) throws Exception {
         expected = arguments.integer("count", Integer.MAX_VALUE);
+        expectedDeliveries = arguments.integer("deliveries", Integer.MAX_VALUE);
         toRefuse = new AtomicInteger(arguments.integer("refuse-first", 0));
         slowMillis = arguments.number("slow-ms", 0);
         consumer = new DefaultMQPushConsumer(arguments.text("group"), Keys.hook());
@@ -145,7 +148,7 @@ final class ConsumeCommand {
             + '/' + message.getQueueId() + '/' + message.getQueueOffset();
     }
 
-    /** True when all expected messages came or the stop was asked for, false when the time is over. */
+    /** True when all expected messages or deliveries came or the stop was asked for, false when the time is over. */
     private boolean await(Stop stop, long timeoutMillis) throws InterruptedException {
         long deadline = System.nanoTime() + timeoutMillis * 1_000_000;
         boolean announced = false;
@@ -155,7 +158,7 @@ final class ConsumeCommand {
                 Output.event("ready");
             }
             synchronized (this) {
-                if (seen.size() >= expected) {
+                if (seen.size() >= expected || deliveries >= expectedDeliveries) {
                     return true;
                 }
                 wait(20);
