@@ -47,7 +47,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 _QUICK = ("unit", "integration")
 # The quickest folders first. The rest begins with long files instead, so that all processes end together.
 _ORDER = (*_QUICK, "deploy", "interop", "spark", "cluster", "crash")
-_ORDER_OF_REST = ("pages", "crash", "spark", "cluster", *_QUICK, "interop", "deploy")
+_ORDER_OF_REST = ("spark", "pages", "crash", "cluster", *_QUICK, "interop", "deploy")
 _HERE = Path(__file__).parent
 # An installation for `make test` alone does not have PySpark and what comes with it.
 _WITHOUT_SPARK = find_spec("pyspark") is None
@@ -153,14 +153,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class _Files(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """With `-n 2`, a worker takes one file at a time.
+    """With `-n 2`, a worker takes one file at a time, or all files that share a Spark session.
 
-    Each worker starts the shared servers of a folder itself. That costs less than a core that idles while the
-    other worker runs the rest of the folder.
+    Each worker starts the other shared servers of a folder itself. That costs less than an idle core.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.partition("::")[0]
+        file = nodeid.partition("::")[0]
+        return "tests/spark" if file.startswith("tests/spark/test_") else file
 
 
 def pytest_collection_finish() -> None:
