@@ -78,7 +78,7 @@ format: $(TESTABLE) ## format the code
 	$(BIN)/ruff format .
 
 types: $(TESTABLE) ## check the types, without those of programs for Spark if its packages are not installed
-	$(BIN)/mypy $(if $(shell test -e $(INSTALLED) && echo yes),,$(WITHOUT_SPARK))
+	$(BIN)/mypy -n auto $(if $(shell test -e $(INSTALLED) && echo yes),,$(WITHOUT_SPARK))
 
 types-all: $(INSTALLED) types ## check all types, those of the SDK also as on Windows and macOS
 	printf 'win32\ndarwin\n' | xargs -P 2 -I PLATFORM $(BIN)/mypy --platform PLATFORM \

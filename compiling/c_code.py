@@ -18,17 +18,18 @@ from mypyc.options import CompilerOptions
 
 from .c_files import GROUP, CCode, CompilationFailed
 from .corrections import correct_modules, correct_setters
-from .sources import compiled_modules, sources
+from .sources import compiled_modules
 
 
-def write_c_code(root: Path, folder: Path, *, corrected: bool = True) -> CCode:
+def write_c_code(root: Path, paths: Sequence[Path], folder: Path, *, corrected: bool = True) -> CCode:
     """Write the C code of a checkout's compiled modules into a folder. Raises CompilationFailed.
 
-    mypyc's own `mypycify` has no place for the corrections, between its intermediate representation and C.
+    `paths` are the `sources` of the checkout. mypyc's own `mypycify` has no place for the corrections,
+    between its intermediate representation and C.
     """
     options = CompilerOptions(multi_file=True, group_name=GROUP, target_dir=str(folder))
-    paths = map(str, compiled_modules(root).values())
-    arguments = ["--config-file=pyproject.toml", f"--cache-dir={folder / 'types'}", *paths]
+    arguments = ["--config-file=pyproject.toml", f"--cache-dir={folder / 'types'}"]
+    arguments += map(str, compiled_modules(root).values())
     files = FileSystemCache()
     with contextlib.chdir(root):
         modules, with_imports, mypy_options = build.get_mypy_config(arguments, None, options, files)
@@ -37,7 +38,7 @@ def write_c_code(root: Path, folder: Path, *, corrected: bool = True) -> CCode:
             checked = emitmodule.parse_and_typecheck(with_imports, mypy_options, options, groups, files)
         except CompileError as error:
             raise CompilationFailed("\n".join(error.messages)) from None
-        _check_sources(root, checked)
+        _check_sources(root, paths, checked)
     errors = Errors(mypy_options)
     mapper = Mapper({module.module: GROUP for module in modules})
     compiled = emitmodule.compile_modules_to_ir(checked, mapper, options, errors)
@@ -62,9 +63,9 @@ def write_c_code(root: Path, folder: Path, *, corrected: bool = True) -> CCode:
     )
 
 
-def _check_sources(root: Path, checked: BuildResult) -> None:
+def _check_sources(root: Path, paths: Sequence[Path], checked: BuildResult) -> None:
     """Fail if mypy read a source of ours that is not known to be one: its edits would not be noticed."""
-    known = {root / path for path in sources(root)}
+    known = {root / path for path in paths}
     packages = {path.parents[0] for path in known if path.name == "__init__.py"}
     read = {Path(state.path).resolve() for state in checked.graph.values() if state.path}
     if missing := {path for path in read - known if packages & set(path.parents)}:

@@ -43,7 +43,7 @@ class Tools:
         if isinstance(compiler, str):
             raise NoCompiler(compiler)
         try:
-            packages = [version(name) for name in ("mypy", "librt", "setuptools")]
+            packages = [version(name) for name in ("mypy", "librt")]
         except PackageNotFoundError as error:
             raise NoCompiler(f"the package {error.name} is missing (pip install -e '.[compile]')") from None
         if packages[0] != MYPY_VERSION:
@@ -72,7 +72,7 @@ def compiled_form(root: Path, tools: Tools, paths: Sequence[Path]) -> Path:
     key = _key(root, tools, paths)
 
     def build(folder: Path) -> None:
-        _build(root, tools.compiler, folder)
+        _build(root, paths, tools.compiler, folder)
         if _key(root, tools, paths) != key:
             raise CompilationFailed("a source changed meanwhile; run `make compile` again")
 
@@ -87,13 +87,13 @@ def _key(root: Path, tools: Tools, paths: Sequence[Path]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _build(root: Path, compiler: CCompiler, folder: Path) -> None:
+def _build(root: Path, paths: Sequence[Path], compiler: CCompiler, folder: Path) -> None:
     # mypy takes a second to import, which nobody waits for whose form is cached.
     from .c_code import write_c_code  # noqa: PLC0415
 
     work = Path(tempfile.mkdtemp(prefix="rmq-compiling-"))
     try:
         modules = compiled_modules(root)
-        compiler.compile(write_c_code(root, work), modules, folder)
+        compiler.compile(write_c_code(root, paths, work), modules, folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)

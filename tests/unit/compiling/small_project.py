@@ -39,7 +39,7 @@ class SmallProject:
         work, made = self.root / f"{name}-work", self.root / name
         work.mkdir()
         made.mkdir()
-        code = write_c_code(self.root, work, corrected=corrected)
+        code = write_c_code(self.root, sources(self.root), work, corrected=corrected)
         c_compiler().compile(code, compiled_modules(self.root), made)
         return made
 
