@@ -26,6 +26,9 @@ SPARK_BENCH_PYSPARK := 4.2.0
 # The store of `make run`; `make clean` keeps it.
 DATA := data
 
+# Tests start some hundred processes: each would compile our modules to bytecode again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install run compile wheel wheels dist test test-all test-interpreted lint format types types-all unit test-long test-crash test-spark-kill test-spark-versions test-versions soak soak-hostile bench bench-growth bench-instructions bench-spark pipeline clean
