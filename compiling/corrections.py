@@ -24,7 +24,7 @@ from mypyc.ir.ops import BasicBlock, DecRef, GetAttr, Op, SetAttr
 # The end of a setter.
 _SETTER: Final = re.compile(
     r"(?P<release> {4}if \((?P<attribute>self->\w+)[^\n]*\) \{\n"
-    r"(?: {8}CPy\w*DECREF\((?P=attribute)(?:\.f\d+)*\);\n)+ {4}\}\n)"
+    r"(?: {8}CPy\w*DECREF\w*\((?P=attribute)(?:\.f\d+)*\);\n)+ {4}\}\n)"
     r" {4}(?P=attribute) = tmp;\n {4}return 0;\n"
 )
 

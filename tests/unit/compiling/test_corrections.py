@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from compiling.corrections import correct_setters
 from tests.unit.compiling.small_project import SmallProject
 
 _BUGS = Path(__file__).parents[2] / "data" / "mypyc_bugs"
@@ -28,3 +31,27 @@ def test_a_program_fails_only_without_the_correction(compiled: SmallProject, pro
     done = compiled.run((_BUGS / f"{program}.py").read_text(), compiled.root / "made")
     # A signal ends a process that uses a freed object, if the object does not look valid by chance.
     assert (done.returncode == 0) == compiled.is_corrected, done.stderr
+
+
+# Since Python 3.12 some objects are immortal. mypyc releases the others by a macro of its own.
+@pytest.mark.parametrize("macro", ["CPy_DECREF", "CPy_DECREF_NO_IMM"])
+def test_a_setter_stores_before_it_releases(macro: str) -> None:
+    setter = f"""\
+    if (self->_a != NULL) {{
+        {macro}(self->_a);
+    }}
+    self->_a = tmp;
+    return 0;
+"""
+    defined = SimpleNamespace(
+        is_ext_class=True,
+        is_trait=False,
+        needs_getseters_table=True,
+        attributes={"a": SimpleNamespace(is_refcounted=True)},
+        final_attributes=set(),
+    )
+    modules = cast(Any, {"m": SimpleNamespace(classes=[defined])})
+    ((_, corrected),) = correct_setters(modules, [("m.c", setter)])
+    assert corrected.index("self->_a = tmp") < corrected.index(f"{macro}(old_value)")
+    with pytest.raises(ValueError, match="mypyc wrote 0 of 1 setters as expected"):
+        correct_setters(modules, [("m.c", corrected)])

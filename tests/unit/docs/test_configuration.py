@@ -30,7 +30,6 @@ _NO_METRICS = {"rmq_boot_id", "rmq_checkpoint", "rmq_compiled_form", "rmq_next",
         ("make_configuration.py", "configuration.md"),
         ("make_metrics.py", "metrics.md"),
         ("make_rmq_commands.py", "rmq_commands.md"),
-        ("make_spark_options.py", "spark_options.md"),
     ],
 )
 def test_the_page_is_what_its_script_writes(script: str, page: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+
 from pyspark_rocketmq.columns import COLUMNS
 from pyspark_rocketmq.lag.metrics import LagCollector
 from pyspark_rocketmq.options import ReadOptions, WriteOptions
@@ -38,3 +40,8 @@ def test_the_comparison_lists_every_option() -> None:
     infos = [*option_infos(ReadOptions), *option_infos(WriteOptions)]
     names = {info.name for info in infos if not info.name.startswith("rocketmq.tls.")}
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+
+
+def test_the_page_of_options_is_what_its_script_writes() -> None:
+    written = runpy.run_path(str(DOCS / "make_spark_options.py"))["page"]
+    assert (DOCS / "spark_options.md").read_text() == written(), "run: python docs/make_spark_options.py"
