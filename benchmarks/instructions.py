@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ PYTHON_MARKS: Final = (
     "<!-- table of Python versions: written by `python -m benchmarks.instructions --python ...` -->",
     "<!-- end of the table of Python versions -->",
 )
-_SERIALIZATIONS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
+SERIALIZATIONS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
 _CONNECTIONS: Final = 16
 # The median of windows: how many requests the loop reads at once depends on the scheduling.
 _WINDOWS: Final = 5
@@ -225,15 +225,19 @@ class Load:
     flushed: bool = False  # answers wait until the messages are on disk (SYNC_FLUSH)
     pipelined: int = 1  # requests that each connection sends in one write
 
+    def requests(self, rounds: int) -> int:
+        """The number of requests in some rounds."""
+        return rounds * _CONNECTIONS * self.pipelined
+
     @property
     def counted(self) -> int:
         """The number of requests in a window."""
-        return self.rounds // _WINDOWS * _CONNECTIONS * self.pipelined
+        return self.requests(self.rounds // _WINDOWS)
 
     @property
     def all(self) -> int:
         """The number of requests in all."""
-        return (self.warm_up + self.rounds) * _CONNECTIONS * self.pipelined
+        return self.requests(self.warm_up + self.rounds)
 
 
 LOADS: Final = {
@@ -299,11 +303,15 @@ class Build:
 
 
 class Broker:
-    """A broker under callgrind, and connections to it."""
+    """A broker whose instructions are counted, and connections to it."""
 
     def __init__(self, process: ServerProcess, counts: Path, port: int) -> None:
         self._process, self._counts, self._port = process, counts, port
         self._dumps = count(1)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     async def connect(self) -> None:
         """Open the connections."""
@@ -336,6 +344,22 @@ class Broker:
         if answer.code != ResponseCode.SUCCESS:
             raise RuntimeError(f"the broker answered {answer.code}: {answer.remark}")
         return answer
+
+    async def prepare(self, requests: Requests, load: Load) -> None:
+        """Store what a load reads, and send the requests of its warm-up."""
+        await self.ask(requests.create_topic())
+        if load.reads:
+            for queue_id in list(range(_QUEUES)) * _PREPARED:
+                await self.ask(requests.batch(queue_id))
+        for connection in range(_CONNECTIONS):
+            await self.ask(requests.heartbeat(), connection)
+        if load.request == "ack":
+            while requests.take_popped(await self.ask(requests.pop(0))) < load.all:
+                pass
+        if load.request == "end":
+            for each in range(load.all):
+                requests.take_half(await self.ask(requests.half(each % _QUEUES)))
+        await self.run(requests, load, load.warm_up)
 
     async def run(self, requests: Requests, load: Load, rounds: int) -> None:
         """Send requests on each connection, wait for all answers, and repeat."""
@@ -372,9 +396,17 @@ class Broker:
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
+def _under_callgrind(subject: Subject, counts: Path) -> list[str]:
+    """Return the beginning of a broker's command; callgrind's dumps get this path and a number."""
+    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}"]
+    return [*valgrind, str(subject.python), subject.rmq_broker]
+
+
 @asynccontextmanager
-async def broker(subject: Subject, load: Load) -> AsyncIterator[Broker]:
-    """Run a broker under callgrind."""
+async def broker(
+    subject: Subject, load: Load, counting: Callable[[Subject, Path], list[str]] = _under_callgrind
+) -> AsyncIterator[Broker]:
+    """Run a broker by the command that `counting` returns, and connect to it."""
     home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
     counts = home / "counts"
     port = free_broker_port()
@@ -389,14 +421,11 @@ async def broker(subject: Subject, load: Load) -> AsyncIterator[Broker]:
         "messageIndexEnable": str(not load.reads).lower(),
         "flushDiskType": "SYNC_FLUSH" if load.flushed else "ASYNC_FLUSH",
     }
-    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}"]
-    command = [str(subject.python), subject.rmq_broker, "--store", str(home / "store")]
+    command = [*counting(subject, counts), "--store", str(home / "store")]
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     # The order of sets and dictionaries of strings would vary the counts.
     environment = {**subject.environment, "PYTHONHASHSEED": "0"}
-    process = ServerProcess(
-        [*valgrind, *command, *options], log_path=home / "broker.log", environment=environment
-    )
+    process = ServerProcess([*command, *options], log_path=home / "broker.log", environment=environment)
     try:
         deadline = time.monotonic() + _READY_WITHIN_SECONDS
         while not process.says_ready:
@@ -432,22 +461,10 @@ async def measure(
             load = LOADS[name]
             async with broker(subject, load) as running:
                 requests = Requests(serialization)
-                await running.ask(requests.create_topic())
-                if load.reads:
-                    for queue_id in list(range(_QUEUES)) * _PREPARED:
-                        await running.ask(requests.batch(queue_id))
-                for connection in range(_CONNECTIONS):
-                    await running.ask(requests.heartbeat(), connection)
-                if load.request == "ack":
-                    while requests.take_popped(await running.ask(requests.pop(0))) < load.all:
-                        pass
-                if load.request == "end":
-                    for each in range(load.all):
-                        requests.take_half(await running.ask(requests.half(each % _QUEUES)))
-                await running.run(requests, load, load.warm_up)
+                await running.prepare(requests, load)
                 per_request = await running.instructions(requests, load)
                 top = list(_functions(running.dump(1), functions)) if functions else []
-            what = f"{subject.python}: {name}, {_SERIALIZATIONS[serialization]}"
+            what = f"{subject.python}: {name}, {SERIALIZATIONS[serialization]}"
             print(f"{what}: {per_request:,.0f} instructions", flush=True)
             print("".join(f"  {line}\n" for line in top), end="", flush=True)
             results.append(Counted(name, serialization, per_request, top))
@@ -468,7 +485,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", action="append", choices=LOADS, help="a load; may be repeated")
-    parser.add_argument("--serialization", choices=_SERIALIZATIONS, help="only this serialization")
+    parser.add_argument("--serialization", choices=SERIALIZATIONS, help="only this serialization")
     parser.add_argument("--against", type=Path, help="compare with another checkout, or an installed wheel")
     parser.add_argument("--both-forms", action="store_true", help="compare interpreted and compiled")
     parser.add_argument("--python", type=Path, action="append", help="an interpreter; may be repeated")
@@ -479,7 +496,7 @@ def main() -> None:
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is needed (Debian: apt-get install valgrind)")
     names = chosen.only or list(LOADS)
-    serializations = [chosen.serialization] if chosen.serialization else list(_SERIALIZATIONS)
+    serializations = [chosen.serialization] if chosen.serialization else list(SERIALIZATIONS)
 
     def counted(subject: Subject) -> list[Counted]:
         return asyncio.run(measure(subject, names, serializations, chosen.functions))
@@ -518,7 +535,7 @@ def table_of_pythons(builds: Sequence[tuple[Build, Sequence[Counted]]]) -> str:
                 for each in results
                 if each.serialization == serialization
             ]
-            headers = _SERIALIZATIONS[serialization]
+            headers = SERIALIZATIONS[serialization]
             lines.append(f"| {build.python} | {build.form} | {headers} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -531,7 +548,7 @@ def _table(ours: Sequence[Counted], peer: Sequence[Counted], peer_name: str) -> 
         lines[1] += "---|---|"
     for number, result in enumerate(ours):
         per_message = result.per_request / LOADS[result.load].messages
-        line = f"| {result.load} | {_SERIALIZATIONS[result.serialization]} |"
+        line = f"| {result.load} | {SERIALIZATIONS[result.serialization]} |"
         line += f" {result.per_request:,.0f} | {per_message:,.0f} |"
         if peer:
             other = peer[number].per_request

@@ -1,8 +1,4 @@
-"""Refused changes of users and rules.
-
-The base of these exceptions is compiled, and its constructor takes compiled classes only. So this module is
-compiled, too.
-"""
+"""Refused changes of users and rules."""
 
 from __future__ import annotations
 
