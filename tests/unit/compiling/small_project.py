@@ -54,7 +54,12 @@ class SmallProject:
         # -S: without the link of this environment.
         command = [sys.executable, "-S", "-c", program]
         return subprocess.run(
-            command, env=environment | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+            command,
+            # Python takes a source of equal length for unchanged for up to a second.
+            env=environment | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
 
