@@ -138,7 +138,8 @@ def _checked_version(python: Path, form: str, variables: Mapping[str, str]) -> s
 
 def _unit_tests(python: Path, tests: str, variables: Mapping[str, str], log: Path) -> str:
     """Run the unit tests, and return their counts, as `counts` does."""
-    command = [str(python), "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", tests]
+    options = ["--part", "quick", "-n", "0", "-q", "-p", "no:cacheprovider"]
+    command = [str(python), "-m", "pytest", *options, tests]
     print(f"== {' '.join(command)} > {log}", flush=True)
     with log.open("w") as output:
         subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, stdout=output, check=False)
