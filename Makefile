@@ -69,7 +69,7 @@ test-all: install types-all test-interpreted ## what `make test` leaves out: for
 	$(PYTEST) --part rest --durations 15
 
 test-interpreted: $(TESTABLE) ## the unit tests with the hot path interpreted
-	RMQ_COMPILE=0 $(PYTEST) tests/unit
+	RMQ_COMPILE=0 $(PYTEST) --part quick tests/unit
 
 lint: $(TESTABLE) ## check style and import contracts
 	$(BIN)/ruff check .
