@@ -32,7 +32,7 @@ ANY_DISK = {
 # With the defaults a broker without any load takes a third of a core, and a whole one in its first 3 s.
 _QUICK_BROKER = {
     # For the writes of its timing wheel of 37 MB to the page cache.
-    "timerFlushIntervalMs": "10000",
+    "timerFlushIntervalMs": "60000",
     # For the first of these intervals it waits in a loop.
     "transactionMetricFlushInterval": "300",
 }
