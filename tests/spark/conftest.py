@@ -15,7 +15,7 @@ from tests.spark.small_cluster import SmallCluster
 from tests.support.jvm import QUICK
 from tests.support.requirements import java_or_skip
 
-_TEST_TIMEOUT_SECONDS = 300
+_TEST_TIMEOUT_SECONDS = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,7 +24,7 @@ from tests.spark.test_batch_read import positions, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
 from tests.support import toolchain
 from tests.support.requirements import built_or_skip
-from tests.support.waiting import until_in_thread
+from tests.support.waiting import QUERY_SECONDS, until_in_thread
 
 pytestmark = pytest.mark.java
 
@@ -150,7 +150,7 @@ def test_stream_with_limited_batches_and_committed_offsets(
     follower = Pipe(spark, apache, tmp_path / "follower", **where, startingOffsets="group")
     query = follower.start(processingTime="100 milliseconds")
     try:
-        until_in_thread(lambda: _committed(apache, group, topic) == {0: 100, 1: 340}, 60)
+        until_in_thread(lambda: _committed(apache, group, topic) == {0: 100, 1: 340}, QUERY_SECONDS)
     finally:
         query.stop()
     assert follower.positions() == offsets(1, 300, 340)
@@ -219,7 +219,7 @@ def test_delayed_rows_arrive_when_due(spark: SparkSession, apache: ApacheCluster
     def arrived() -> dict[bytes, MessageExt]:
         return {message.body: message for message in pulled(apache, topic)}
 
-    until_in_thread(lambda: len(arrived()) == 5, 60)
+    until_in_thread(lambda: len(arrived()) == 5, QUERY_SECONDS)
     found = arrived()
     # Level 1 is one second.
     level = found[b"level"]
@@ -260,7 +260,7 @@ def test_stream_with_rejected_rows(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(QUERY_SECONDS)
     apache.until_stored(topic, 51)
     apache.until_stored(dead_topic, 2)
     good = pulled(apache, topic)

@@ -36,7 +36,7 @@ from tests.spark.test_stream_read import Pipe, numbered, offsets
 from tests.spark.version_marks import needs_trigger_limits
 from tests.support.broker_requests import request
 from tests.support.raw_client import raw_client
-from tests.support.waiting import until_in_thread
+from tests.support.waiting import QUERY_SECONDS, until_in_thread
 
 _LOG_FILE_BYTES = 256 * 1024
 _BODY_BYTES = 8000
@@ -82,14 +82,14 @@ def expire_log_files(cluster: SmallCluster, topic: str) -> int:
         assert files
         for path in files:
             os.utime(path, (1_000_000_000, 1_000_000_000))
-        until_in_thread(partial(_is_deleted, cluster, files), 60)
+        until_in_thread(partial(_is_deleted, cluster, files), QUERY_SECONDS)
 
         def oldest_is_in_the_last_file() -> bool:
             position = _position(puller, queue, cluster.admin.min_offset(queue))
             return position is not None and position >= last_file
 
         # Queues learn of the deletion a moment later.
-        until_in_thread(oldest_is_in_the_last_file, 60)
+        until_in_thread(oldest_is_in_the_last_file, QUERY_SECONDS)
     return cluster.admin.min_offset(queue)
 
 
@@ -242,7 +242,7 @@ def test_drain_waits_for_a_broker_that_is_down(
         Pipe(spark, cluster, tmp_path, brokerTimeout="1s", **options).drain()
     query = pipe.start(availableNow=True)
     cluster.restart(second)
-    query.awaitTermination(60)
+    query.awaitTermination(QUERY_SECONDS)
     assert query.exception() is None
     assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
 
@@ -265,11 +265,11 @@ def test_drain_goes_on_without_a_broker_and_reads_the_rest_later(
         return "broker-b" in cluster.admin.topic_route(topic).brokers
 
     second.kill()
-    until_in_thread(lambda: not is_listed(), 60)
+    until_in_thread(lambda: not is_listed(), QUERY_SECONDS)
     pipe.drain()
     assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 10, "broker-b")
     cluster.restart(second)
-    until_in_thread(is_listed, 60)
+    until_in_thread(is_listed, QUERY_SECONDS)
     pipe.drain()
     assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
 
@@ -301,4 +301,4 @@ def test_unknown_topic_is_reported_with_suggestions(
         Pipe(spark, small_files, tmp_path, **options).drain()
     query = Pipe(spark, small_files, tmp_path / "other", **options).start(processingTime="100 milliseconds")
     with pytest.raises(StreamingQueryException, match=said):
-        query.awaitTermination(60)
+        query.awaitTermination(QUERY_SECONDS)

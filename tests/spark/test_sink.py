@@ -23,6 +23,7 @@ from tests.spark.sdk_pull import pulled
 from tests.spark.small_cluster import SmallCluster
 from tests.spark.version_marks import needs_stream_sink
 from tests.support.clusters import cluster_in_a_thread
+from tests.support.waiting import QUERY_SECONDS
 
 _LIMIT_BYTES = 65_536
 
@@ -204,7 +205,7 @@ def test_repeated_batch_of_a_stream_has_the_same_row_ids(
         rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1").json(str(source))
         writer = rows.writeStream.format("rocketmq").option("rocketmq.namesrv.addr", cluster.address)
         writer = writer.option("topic", topic).option("checkpointLocation", str(checkpoint))
-        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+        assert writer.trigger(availableNow=True).start().awaitTermination(QUERY_SECONDS)
 
     def add(name: str, first: int) -> None:
         lines = [f'{{"body": "{number}", "queueId": {number % 4}}}' for number in range(first, first + 40)]

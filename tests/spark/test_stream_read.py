@@ -17,7 +17,7 @@ from pyspark_rocketmq.checkpoint.commands import main as checkpoint_tool
 from rmq_client import NoQueue
 from tests.spark.small_cluster import ClusterClient, SmallCluster
 from tests.spark.version_marks import needs_trigger_limits
-from tests.support.waiting import until_in_thread
+from tests.support.waiting import QUERY_SECONDS, until_in_thread
 
 Position = tuple[str, int, int]
 _COLUMNS = "brokerName string, queueId int, queueOffset long"
@@ -177,7 +177,7 @@ def test_recreated_topic_is_an_error_or_a_warning(
     cluster.send(topic, 0, numbered(10))
     query = pipe.start(processingTime="100 milliseconds")
     with pytest.raises(StreamingQueryException, match=r"was read up to 50 and ends at"):
-        query.awaitTermination(60)
+        query.awaitTermination(QUERY_SECONDS)
     lenient = Pipe(spark, cluster, tmp_path, failOnDataLoss="false", **options)
     query = lenient.start(processingTime="100 milliseconds")
     try:
@@ -200,7 +200,7 @@ def test_queues_of_a_decommissioned_broker_leave_the_query(
     pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest", brokerTimeout="30s")
     pipe.drain()
     second.close()
-    until_in_thread(lambda: "broker-b" not in cluster.admin.topic_route(topic).brokers, 60)
+    until_in_thread(lambda: "broker-b" not in cluster.admin.topic_route(topic).brokers, QUERY_SECONDS)
     cluster.send(topic, 0, numbered(5))
     began = time.monotonic()
     pipe.drain()

@@ -18,6 +18,7 @@ from tests.spark.test_expired_messages import SMALL_FILES, expire_log_files, fil
 from tests.spark.test_lag import listening
 from tests.spark.test_stream_read import until
 from tests.spark.version_marks import needs_trigger_limits
+from tests.support.waiting import QUERY_SECONDS
 
 _MESSAGES = 150
 
@@ -95,7 +96,7 @@ def test_loss_in_the_last_batch_of_a_drain_is_in_its_progress(
     source = source.option("startingOffsets", "earliest").option("failOnDataLoss", "false")
     writer = source.load().writeStream.foreachBatch(sink.take).trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "check")).start()
-    query.awaitTermination(120)
+    query.awaitTermination(QUERY_SECONDS)
     assert query.exception() is None
     (told,) = (progress.sources[0] for progress in query.recentProgress[-1:])
     lost = json.loads(told.latestOffset)["#lost"]

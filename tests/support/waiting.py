@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 
 # More than anything takes on a busy machine: a wait that lasts longer has failed.
 PATIENCE_SECONDS: Final = 20.0
+# For a query of Spark, which takes seconds on an idle machine, and minutes on a busy one.
+QUERY_SECONDS: Final = 240
 _POLL_SECONDS: Final = 0.001
 
 T = TypeVar("T")
