@@ -11,8 +11,8 @@ INSTALLED := $(VENV)/.installed
 PIP_INSTALL = RMQ_COMPILE= $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 PYTEST = $(BIN)/pytest -n $(JOBS) --no-loadscope-reorder
 WITHOUT_SPARK := --exclude '(^|/)(data|spark|spark_connector)/' --disable-error-code import-not-found
-# Test processes at a time: two more than cores, since tests wait for time-outs and other programs, too.
-JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
+# Test processes at a time: one more than cores, since tests wait for time-outs and other programs, too.
+JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 # `make run` needs mypy only where the hot path can be compiled.
 RUN_EXTRAS := cli,proxy$(if $(filter 0,$(RMQ_COMPILE)),,$(shell \
   for each in gcc clang cc $$CC; do command -v "$$each" > /dev/null && echo ,compile && break; done))
