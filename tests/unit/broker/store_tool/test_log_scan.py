@@ -74,6 +74,8 @@ def test_all_records_whatever_the_parts(writer: StoreWriter) -> None:
         assert scanned.tail.is_empty
 
 
+# Packages that other tests import may have started threads.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_several_processes(writer: StoreWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_scan, "_SINGLE_PROCESS_BYTES", 0)
     assert Scanned(writer.root, 1000, jobs=2).key() == Scanned(writer.root, 100_000).key()
