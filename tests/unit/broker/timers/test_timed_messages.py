@@ -146,7 +146,8 @@ async def test_many_due_messages_let_other_work_run(delivery: DeliveryBroker) ->
             await asyncio.sleep(0)
 
     await asyncio.gather(delivery.timed.deliver_due(), other())
-    assert max(after - before for before, after in pairwise(seen)) <= 64
+    # Two slices: the loop may find the records of the second one read already.
+    assert max(after - before for before, after in pairwise(seen)) <= 2 * 64
 
 
 async def test_a_message_sent_while_its_second_is_delivered(delivery: DeliveryBroker) -> None:
