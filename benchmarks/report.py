@@ -69,7 +69,8 @@ def write_report(report: Report, path: Path) -> None:
 
 def paragraph(text: str) -> str:
     """Return the text in lines of a page's width."""
-    return textwrap.fill(text, _LINE_CHARACTERS)
+    # A line break in a link would break the link.
+    return textwrap.fill(text, _LINE_CHARACTERS, break_on_hyphens=False)
 
 
 def write_between(path: Path, marks: tuple[str, str], content: str) -> None:
