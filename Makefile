@@ -107,7 +107,7 @@ test-spark-kill: install ## kill Spark's workers and driver, and the broker: RMQ
 test-spark-versions: install ## the connector with other PySparks and Pythons: 1 GB and some minutes each
 	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
 
-test-versions: install ## unit tests and a broker on each Python found, both forms: 1.2 GB each; VERSIONS="3.14 3.15"
+test-versions: install ## unit tests and a broker on each Python found, both forms: 400 MB each; VERSIONS="3.14 3.15"
 	$(BIN)/python -m tests.versions $(VERSIONS)
 
 soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): no growth, no loss

@@ -510,7 +510,8 @@ def main() -> None:
         builds = [subject.build() for subject in subjects]
         table = table_of_pythons(list(zip(builds, results, strict=True)))
     elif chosen.both_forms:
-        conditions = f"{conditions}: Python {Subject.interpreted().build().python}."
+        conditions = f"{conditions}: Python {Subject.interpreted().build().python}. The first two counts are"
+        conditions += " those of the interpreted form; the ratio is interpreted / compiled."
         table = _table(counted(Subject.interpreted()), counted(Subject.of_checkout(None)), "compiled")
     else:
         ours = counted(Subject.of_checkout(None))

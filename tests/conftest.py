@@ -111,11 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if part == "quick":
         _deselect(config, items, lambda item: not _is_quick(item))
     elif part == "rest":
-        _deselect(
-            config,
-            items,
-            lambda item: _is_quick(item) and not rows.has_late_rows(getattr(item, "function", None)),
-        )
+        _deselect(config, items, lambda item: _is_quick(item) and not _has_late_rows(item))
 
 
 def _folder(item: pytest.Item) -> str:

@@ -1,6 +1,6 @@
 """Runs the unit tests, and a broker with the SDK, on each Python of this machine: `make test-versions`.
 
-Each version has a virtual environment below `build/versions`, of 1.2 GB. What the daemons need is installed
+Each version has a virtual environment below `build/versions`, of 400 MB. What the daemons need is installed
 from wheels alone, as where there is no C compiler. The tests run interpreted, and then with the hot path
 compiled. The results are written to docs/compatibility.md and README.md. Results of versions that this run
 leaves out, or that this machine does not have, stay there.

@@ -22,6 +22,11 @@ _OWN: Final = (".git", ".venv", "build", "data", "dist")
 _NOT_INHERITED: Final = ("RMQ_", "NAMESRV_", "MAKE", "MFLAGS")
 
 
+def inherited() -> dict[str, str]:
+    """Return the environment without settings of this project and of the `make` that runs the tests."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)}
+
+
 class Terminal:
     """`with Terminal(folder, network) as terminal`: the folder becomes a checkout with everything installed.
 
@@ -107,6 +112,5 @@ class Terminal:
         return [*self._network, "sh", "-c", "\n".join(["set -e", *self._session, command])]
 
     def _environment(self) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return {**kept, "HOME": str(self.folder / "home"), "PATH": path, "COLUMNS": "200"}
+        return {**inherited(), "HOME": str(self.folder / "home"), "PATH": path, "COLUMNS": "200"}

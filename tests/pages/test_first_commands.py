@@ -5,7 +5,6 @@ A command is a step of `_FREE` or `_TAKEN`, or is in `_NOT_RUN`.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -21,7 +20,7 @@ import pytest
 from examples.pipeline.run import arguments as pipeline_arguments
 from tests.pages.commands import first_commands
 from tests.pages.private_network import private_network
-from tests.pages.terminal import Terminal
+from tests.pages.terminal import Terminal, inherited
 from tests.support.code_blocks import ROOT, code_blocks
 
 # By the beginning of the commands.
@@ -235,14 +234,10 @@ def test_every_command_is_run_or_has_a_reason() -> None:
 @pytest.mark.parametrize("command", [command for command in first_commands() if command.startswith("make ")])
 def test_make_knows_the_target_and_its_variables(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, *variables = command.removeprefix("make ").split()
-    # Without the variables of the `make` that runs the tests: its options would change what is printed.
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
-    }
     printed = subprocess.run(
         ["make", "--dry-run", target, *variables],
         cwd=ROOT,
-        env=environment,
+        env=inherited(),
         capture_output=True,
         text=True,
         check=True,
